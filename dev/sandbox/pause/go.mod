@@ -1,0 +1,3 @@
+module millrace.dev/sandbox/pause
+
+go 1.21

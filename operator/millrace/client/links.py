@@ -1,0 +1,70 @@
+"""The native producers behind a producer's links: opened with patience, closed without fuss."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+
+import pulsar
+
+from millrace.pulsar.clients import blocking
+from millrace.pulsar.errors import (
+    Forbidden,
+    NotFound,
+    PulsarError,
+    TopicTerminated,
+    Unauthorized,
+    from_client,
+)
+
+LOGGER = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+REFUSAL_PATIENCE = 30.0
+"""Seconds for which a refusal may be a secret that rotates or a topic that is just being created."""
+
+
+async def open_producer(
+    client: pulsar.Client, topic: str, *, max_pending_messages: int, batch_delay: float
+) -> pulsar.Producer:
+    """A native producer of one partition. Raises TopicTerminated, or what does not go away by itself."""
+    loop = asyncio.get_running_loop()
+    patient_until = loop.time() + REFUSAL_PATIENCE
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return await blocking(
+                client.create_producer,
+                topic,
+                send_timeout_millis=0,  # a time-out would leave open whether the message is stored
+                block_if_queue_full=False,
+                max_pending_messages=max_pending_messages + 1,  # never full: our own permits are fewer
+                batching_enabled=True,
+                batching_max_messages=1000,
+                batching_max_publish_delay_ms=max(1, round(batch_delay * 1000)),
+            )
+        except pulsar.PulsarException as exception:
+            error = from_client(exception, f"produce to {topic}")
+            if not _is_worth_waiting(error, patient=loop.time() < patient_until):
+                raise error from exception
+            LOGGER.warning("%s; next attempt in %.1f s", error, pause)
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _is_worth_waiting(error: PulsarError, *, patient: bool) -> bool:
+    match error:
+        case TopicTerminated():
+            return False
+        case Unauthorized() | Forbidden() | NotFound():
+            return patient
+        case _:
+            return error.retryable
+
+
+async def close_producer(producer: pulsar.Producer) -> None:
+    """Disconnect. Whatever is still unanswered there does not matter any more."""
+    with contextlib.suppress(pulsar.PulsarException):  # a terminated topic has closed it already
+        await blocking(producer.close)
