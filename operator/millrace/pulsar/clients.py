@@ -58,6 +58,19 @@ async def blocking(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
 
+async def blocking_whole(make: Callable[[], R], undo: Callable[[R], object]) -> R:
+    """The same for a call that opens something: if we are cancelled meanwhile, nothing stays open."""
+    making = asyncio.ensure_future(blocking(make))
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        # What is being opened cannot be called back: see it through, and end it.
+        await asyncio.wait((making,))
+        if not making.cancelled() and making.exception() is None:
+            await blocking(undo, making.result())
+        raise
+
+
 @functools.cache
 def _log_pipe() -> str:
     """The path of a pipe whose lines end up in `logging`: one for all clients of the process."""

@@ -46,6 +46,7 @@ async def ensure_descriptor_topic(
     properties: Mapping[str, str],
     *,
     may_use: Callable[[Mapping[str, str]], bool] | None = None,
+    compaction_threshold: int = COMPACTION_THRESHOLD,
 ) -> None:
     """Create the topic so that nothing in it can be lost, or finish what an earlier attempt left undone.
 
@@ -58,7 +59,7 @@ async def ensure_descriptor_topic(
         if not (may_use(found) if may_use else properties.items() <= found.items()):
             await _take_over_if_untouched(admin, topic, found, properties)
     await admin.set_inactive_policy(topic, deletes=False)
-    await admin.set_compaction_threshold(topic, COMPACTION_THRESHOLD)
+    await admin.set_compaction_threshold(topic, compaction_threshold)
     await admin.create_subscription(topic, COMPACTION_CURSOR, "earliest")
 
 

@@ -89,6 +89,10 @@ class UnreadableDescriptor(PulsarError):
     """The newest descriptor is not one, or is in a format of a newer version of this program."""
 
 
+class UnreadableTable(PulsarError):
+    """The owner record of a state table is not one."""
+
+
 _BY_STATUS: dict[int, tuple[type[PulsarError], str]] = {
     401: (Unauthorized, "check the token or certificate of the connection; it is read again at each attempt"),
     403: (Forbidden, "grant the role of this connection the permission on the namespace or topic"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pulsar
 
@@ -103,18 +104,20 @@ def entry_of(message_id: pulsar.MessageId) -> EntryId:
     return EntryId(message_id.ledger_id(), message_id.entry_id())
 
 
-def open_fenced_producer(client: pulsar.Client, topic: str, *, send_timeout: float = 10.0) -> pulsar.Producer:
+def open_fenced_producer(
+    client: pulsar.Client, topic: str, *, send_timeout: float = 10.0, **options: Any
+) -> pulsar.Producer:
     """The only producer of the topic: whoever came before is fenced, also when it reconnects. Blocks.
 
     It is "last to arrive", not "highest epoch": read to the end *after* opening, and stop if somebody newer
-    wrote.
+    wrote. Further options are those of the native client.
     """
     try:
         return client.create_producer(
             topic,
             access_mode=pulsar.ProducerAccessMode.ExclusiveWithFencing,
-            batching_enabled=False,
             send_timeout_millis=int(send_timeout * 1000),
+            **{"batching_enabled": False, **options},
         )
     except pulsar.PulsarException as error:
         raise from_client(error, f"open the writer of {topic}") from error
