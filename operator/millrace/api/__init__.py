@@ -1,8 +1,9 @@
 """The custom resources as pydantic models: the one source of `crds/`, of the reference and of what is read.
 
-What lives here: models (`compositetopic`, `pulsarconnection`, `meta`), the value types they are made of
-(`quantities`, `validations`), the closed set of condition reasons (`reasons`), and the generators (`schemas`,
-`crds`, `reference`). What must not: anything that talks to Kubernetes or Pulsar, or decides what to do.
+What lives here: models (`compositetopic`, `pulsarconnection`, `subscription` with its `delivery` and
+`podtemplate`, `meta`), the value types they are made of (`quantities`, `validations`), the closed set of
+condition reasons (`reasons`), and the generators (`schemas`, `crds`, `reference`). What must not: anything
+that talks to Kubernetes or Pulsar, or decides what to do.
 """
 
 GROUP = "millrace.dev"

@@ -19,6 +19,8 @@ from millrace.api.compositetopic import CompositeTopic, CompositeTopicSpec, Comp
 from millrace.api.meta import Wire
 from millrace.api.pulsarconnection import PulsarConnection, PulsarConnectionSpec, PulsarConnectionStatus
 from millrace.api.schemas import JsonObject, structural
+from millrace.api.subscription import NAME_RULE, Subscription, SubscriptionSpec, SubscriptionStatus
+from millrace.api.validations import Rule, validated_by
 
 HEADER = "# Generated from the models in operator/millrace/api by `make crds`. Do not edit.\n"
 
@@ -55,6 +57,23 @@ _AGE = Column("Age", ".metadata.creationTimestamp", "Since when it exists.", typ
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """What `kubectl scale` and autoscalers read and write."""
+
+    wanted: str
+    found: str
+    selector: str
+
+    def to_wire(self) -> JsonObject:
+        """As apiextensions/v1 spells it."""
+        return {
+            "specReplicasPath": self.wanted,
+            "statusReplicasPath": self.found,
+            "labelSelectorPath": self.selector,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind, and how people name and list it."""
 
@@ -64,6 +83,9 @@ class Kind:
     plural: str
     short_names: tuple[str, ...]
     columns: tuple[Column, ...]
+    scale: Scale | None = None
+    rules: tuple[Rule, ...] = ()
+    """On the object as a whole; all others are on the models."""
 
     @property
     def name(self) -> str:
@@ -114,6 +136,30 @@ KINDS = (
             _AGE,
         ),
     ),
+    Kind(
+        Subscription,
+        SubscriptionSpec,
+        SubscriptionStatus,
+        plural="subscriptions",
+        # `sub` and `subscription` may be somebody else's (operator hubs and message buses have such kinds).
+        short_names=("msub",),
+        columns=(
+            Column("Topic", ".spec.topicRef.name", "The CompositeTopic that is delivered."),
+            Column("Shards", ".status.effectiveShardCount", "How many shards there are.", type="integer"),
+            Column("Owned", ".status.ownedShards", "How many of them a pod holds.", type="integer"),
+            Column("Lag", ".status.lag.main", "Messages that wait in the topic.", type="integer"),
+            Column("Retry", ".status.lag.retry", "Messages in the retry queue.", type="integer"),
+            Column("Dead", ".status.lag.deadLetter", "Messages in the dead-letter queue.", type="integer"),
+            _READY,
+            _REASON,
+            Column("URL", ".spec.delivery.url", "The endpoint.", wide=True),
+            Column("Blocked", ".status.blockedGroups", "Groups that wait.", type="integer", wide=True),
+            _MESSAGE,
+            _AGE,
+        ),
+        scale=Scale(".spec.shardCount", ".status.replicas", ".status.selector"),
+        rules=(NAME_RULE,),
+    ),
 )
 
 
@@ -140,7 +186,7 @@ def definition(kind: Kind) -> JsonObject:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    "subresources": {"status": {}, **({"scale": kind.scale.to_wire()} if kind.scale else {})},
                     "additionalPrinterColumns": [column.to_wire() for column in kind.columns],
                     "schema": {
                         "openAPIV3Schema": {
@@ -154,6 +200,7 @@ def definition(kind: Kind) -> JsonObject:
                                 "spec": structural(kind.spec),
                                 "status": structural(kind.status, defaults=False),
                             },
+                            **(validated_by(*kind.rules) if kind.rules else {}),
                         }
                     },
                 }

@@ -111,7 +111,7 @@ class Condition(Wire):
     """One observation about the object, as `kubectl wait`, Flux and Argo CD read it."""
 
     type: Annotated[str, Field(max_length=316)]
-    """Ready, Reconciling, Stalled or DataAtRisk."""
+    """Ready, Reconciling, Stalled, DataAtRisk or ShardCountAdjusted."""
 
     status: ConditionStatus
     """True, False or Unknown."""

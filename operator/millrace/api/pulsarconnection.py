@@ -19,7 +19,7 @@ from millrace.api.meta import (
 from millrace.api.validations import Matching, Rule, validated_by
 
 _HOST = r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]"
-_HOST_PORT = f"({_HOST})(:[0-9]{{1,5}})?"
+HOST_PORT = f"({_HOST})(:[0-9]{{1,5}})?"
 
 SecretKey = Annotated[
     str,
@@ -171,7 +171,7 @@ class PulsarConnectionSpec(Wire):
         str,
         Field(max_length=1024),
         Matching(
-            f"pulsar([+]ssl)?://{_HOST_PORT}(,{_HOST_PORT})*/?",
+            f"pulsar([+]ssl)?://{HOST_PORT}(,{HOST_PORT})*/?",
             "must be pulsar://HOST:PORT or pulsar+ssl://HOST:PORT (several hosts are parted by commas)",
         ),
     ]
@@ -181,7 +181,7 @@ class PulsarConnectionSpec(Wire):
         str,
         Field(max_length=1024),
         Matching(
-            f"https?://{_HOST_PORT}(/[^ ?#@]*)?",
+            f"https?://{HOST_PORT}(/[^ ?#@]*)?",
             "must be http://HOST:PORT or https://HOST:PORT, without a user, password or query",
         ),
     ]

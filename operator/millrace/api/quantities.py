@@ -1,7 +1,8 @@
 """Durations and sizes as people write them ("7d", "10Gi"), as values that compute.
 
-Both know "-1", Pulsar's word for "without limit". Zero is not a quantity here: Pulsar refuses a retention of
-which only one half is zero, and leaving the field out says it better.
+Durations and sizes know "-1", Pulsar's word for "without limit"; an `Interval` always ends. Zero is not a
+quantity here: Pulsar refuses a retention of which only one half is zero, and leaving the field out says it
+better.
 """
 
 from __future__ import annotations
@@ -126,3 +127,29 @@ class Size(_Quantity):
     def mebibytes(self) -> int:
         """As Pulsar's retention wants it (its "MB" are mebibytes): rounded up, -1 for no limit."""
         return self.in_units(1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval(_Quantity):
+    """A pause or a time-out: "250ms", "30s", "5m", "1h". It always ends. CEL's duration() reads it, too."""
+
+    units: ClassVar[dict[str, int]] = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+    noun: ClassVar[str] = "interval"
+    example: ClassVar[str] = "30s"
+
+    @classmethod
+    def grammar(cls) -> str:
+        """A regular expression."""
+        return f"[1-9][0-9]{{0,5}}({'|'.join(cls.units)})"
+
+    @classmethod
+    def expectation(cls) -> str:
+        """What to write, in words."""
+        units = ", ".join(cls.units)
+        return f"an {cls.noun}: write up to six digits and one of {units} (for example {cls.example})"
+
+    @property
+    def seconds(self) -> float:
+        """In seconds."""
+        assert self.amount is not None, "an interval always ends"
+        return self.amount / 1000

@@ -17,6 +17,7 @@ class ConditionType(StrEnum):
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
     DATA_AT_RISK = "DataAtRisk"
+    SHARD_COUNT_ADJUSTED = "ShardCountAdjusted"
 
 
 class Reason(StrEnum):
@@ -45,6 +46,12 @@ class Reason(StrEnum):
         ConditionType.READY,
         "Everything is as declared.",
         "Nothing.",
+    )
+    SUSPENDED = (
+        "Suspended",
+        ConditionType.READY,
+        "`shardCount` is 0: nothing is delivered, and what is produced waits.",
+        "Raise `shardCount` to go on.",
     )
     NONE = (
         "None",
@@ -95,6 +102,19 @@ class Reason(StrEnum):
         "The PulsarConnection exists, but is not ready.",
         "Look at the conditions of the PulsarConnection.",
     )
+    WAITING_FOR_TOPIC = (
+        "WaitingForTopic",
+        ConditionType.RECONCILING,
+        "The CompositeTopic exists, but has no descriptor yet.",
+        "Look at the conditions of the CompositeTopic.",
+    )
+    STARTING_SHARDS = (
+        "StartingShards",
+        ConditionType.RECONCILING,
+        "All is prepared, but not every shard is held by a pod.",
+        "Wait. If it lasts, look at the pods: `kubectl describe deployment NAME-shards-N`. What their shards "
+        "have not delivered waits, and is not lost.",
+    )
 
     PAUSED = (
         "Paused",
@@ -124,7 +144,8 @@ class Reason(StrEnum):
     SECRET_NOT_FOUND = (
         "SecretNotFound",
         ConditionType.STALLED,
-        "A Secret or ConfigMap that the PulsarConnection names does not exist, or lacks the key.",
+        "A Secret or ConfigMap that the object or its PulsarConnection names does not exist, or lacks the "
+        "key; or the PulsarConnection names none for the pods.",
         "Create it with the key that the message names. It is picked up without a restart.",
     )
     UNAUTHORIZED = (
@@ -196,6 +217,51 @@ class Reason(StrEnum):
         ConditionType.STALLED,
         "The descriptor was written by a newer version, or by something else.",
         "Upgrade the operator, or remove from the topic what does not belong there.",
+    )
+    TOPIC_NOT_FOUND = (
+        "TopicNotFound",
+        ConditionType.STALLED,
+        "There is no CompositeTopic as `topicRef` names it, or the operator does not watch its namespace.",
+        "Create it; or delete the Subscription, and apply it with another `topicRef`.",
+    )
+    TOPIC_NOT_ALLOWED = (
+        "TopicNotAllowed",
+        ConditionType.STALLED,
+        "The CompositeTopic is in another namespace, and does not list this one.",
+        "Have its owner add this namespace to `allowedNamespaces`.",
+    )
+    QUEUE_MISMATCH = (
+        "QueueMismatch",
+        ConditionType.STALLED,
+        "`retryPartitions` or `deadLetterPartitions` would put groups on other shards than the topic does.",
+        "Leave the field out, or write the partition count that the message names, in a new Subscription.",
+    )
+    BARRIER_NEEDED = (
+        "BarrierNeeded",
+        ConditionType.STALLED,
+        "The topic has moved to a storage topic that puts groups on other shards. The shards deliver up to "
+        "the end of the one before, and stop there: going on would break the order. Nothing is lost.",
+        "It takes a reshard to go on. To need none, append storage topics of which the partition counts are "
+        "multiples of the first one's, and use a shard count that divides that one.",
+    )
+
+    RAISED_TO_FIT = (
+        "RaisedToFit",
+        ConditionType.SHARD_COUNT_ADJUSTED,
+        "`shardCount` does not divide the partitions evenly, and was raised to the next count that does.",
+        "Nothing; or write the count that the message names, or set `allowUneven: true`.",
+    )
+    CLAMPED_TO_PARTITIONS = (
+        "ClampedToPartitions",
+        ConditionType.SHARD_COUNT_ADJUSTED,
+        "`shardCount` is more than there are partitions, and a shard needs at least one.",
+        "Nothing; or append a storage topic with more partitions.",
+    )
+    RESHARD_PENDING = (
+        "ReshardPending",
+        ConditionType.SHARD_COUNT_ADJUSTED,
+        "Another shard count is asked for than the shards run with; they go on with theirs.",
+        "Wait; or write the count that they run with.",
     )
 
     NAMESPACE_TTL = (

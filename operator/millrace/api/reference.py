@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from millrace.api import API_VERSION
 from millrace.api.crds import KINDS, Kind, definition, write_or_check
 from millrace.api.reasons import ConditionType, Reason
-from millrace.api.schemas import JsonObject
+from millrace.api.schemas import INT_OR_STRING, JsonObject
 from millrace.api.validations import VALIDATIONS
 
 _HEADER = "<!-- Generated from operator/millrace/api by `make crds`. Do not edit. -->\n"
@@ -32,7 +32,8 @@ understand them:
 | `Ready` | everything is as declared, for the generation in `observedGeneration` |
 | `Reconciling` | the operator is at work, or waits for something that passes by itself |
 | `Stalled` | it cannot go on until a person does something |
-| `DataAtRisk` | it works, but the configuration of Pulsar can lose or repeat messages (CompositeTopic only) |
+| `DataAtRisk` | it works, but Pulsar's configuration can lose or repeat messages (not PulsarConnection) |
+| `ShardCountAdjusted` | it works, with another shard count than was asked for (Subscription only) |
 
 While `Reconciling` or `Stalled` is True, `Ready` is False with the same reason. The `message` names the
 topic, the partition or the object that the reason is about.
@@ -44,6 +45,7 @@ _TITLES = {
     ConditionType.RECONCILING: "Reconciling: wait",
     ConditionType.STALLED: "Stalled: do something",
     ConditionType.DATA_AT_RISK: "DataAtRisk: change Pulsar's configuration",
+    ConditionType.SHARD_COUNT_ADJUSTED: "ShardCountAdjusted: for your information",
 }
 
 
@@ -72,7 +74,13 @@ def _kind(kind: Kind) -> Iterator[str]:
     yield f"### {kind.name} rules\n"
     yield "The API server refuses what breaks one of these, with this sentence (`N` stands for a number):\n"
     yield from sorted(
-        {f"- `{where}`: {message}" for where, message in _rules(root["properties"]["spec"], "spec")}
+        {
+            f"- `{where}`: {message}"
+            for where, message in [
+                *((kind.name, rule.text) for rule in kind.rules),
+                *_rules(root["properties"]["spec"], "spec"),
+            ]
+        }
     )
 
 
@@ -88,6 +96,10 @@ def _rows(schema: JsonObject, prefix: str) -> Iterator[str]:
 
 
 def _type(schema: JsonObject) -> str:
+    if INT_OR_STRING in schema:
+        return "integer or string"
+    if "additionalProperties" in schema:
+        return f"map of string to {_type(schema['additionalProperties'])}"
     if "items" in schema:
         return f"list of {_type(schema['items'])}"
     if "enum" in schema:
@@ -120,6 +132,7 @@ def _conditions() -> str:
         ConditionType.RECONCILING,
         ConditionType.STALLED,
         ConditionType.DATA_AT_RISK,
+        ConditionType.SHARD_COUNT_ADJUSTED,
         None,
     ):
         rows = [

@@ -12,12 +12,17 @@ from pydantic import BaseModel
 
 JsonObject = dict[str, Any]
 
+INT_OR_STRING = "x-kubernetes-int-or-string"
+"""What Kubernetes has in place of a type where people write 1 as well as 500m."""
+
 _KEPT = {
     "type", "format", "enum", "default", "required",
-    "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
+    "minimum", "exclusiveMinimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
+    "maxProperties",
     "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-validations",
+    INT_OR_STRING,
 }  # fmt: skip
-_DROPPED = {"title", "readOnly", "description", "properties", "items"}
+_DROPPED = {"title", "readOnly", "description", "properties", "items", "additionalProperties"}
 
 
 class SchemaError(Exception):
@@ -33,7 +38,7 @@ def structural(model: type[BaseModel], *, defaults: bool = True) -> JsonObject:
 def _structural(node: JsonObject, definitions: JsonObject, defaults: bool, path: str) -> JsonObject:
     node = _resolved(node, definitions, path)
     unknown = node.keys() - _KEPT - _DROPPED
-    if unknown or "type" not in node:
+    if unknown or not {"type", INT_OR_STRING} & node.keys():
         raise SchemaError(f"{path}: cannot be put into a structural schema: {sorted(unknown) or 'no type'}")
 
     schema: JsonObject = {}
@@ -44,10 +49,18 @@ def _structural(node: JsonObject, definitions: JsonObject, defaults: bool, path:
         schema.pop("default", None)
     elif isinstance(schema.get("default"), dict):
         schema["default"] = {key: value for key, value in schema["default"].items() if value is not None}
-    if node["type"] == "integer":
+    if "exclusiveMinimum" in schema:
+        # JSON Schema has a number here, OpenAPI 3.0 a mark beside `minimum`.
+        schema |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
+    if node.get("type") == "integer":
         schema.setdefault("format", "int32")
     if "items" in node:
         schema["items"] = _structural(node["items"], definitions, defaults, f"{path}[]")
+    if "additionalProperties" in node:
+        values = node["additionalProperties"]
+        if not isinstance(values, dict):
+            raise SchemaError(f"{path}: a structural schema needs the type of the values of a map")
+        schema["additionalProperties"] = _structural(values, definitions, defaults, f"{path}{{}}")
     if "properties" in node:
         schema["properties"] = {
             name: _structural(child, definitions, defaults, f"{path}.{name}")
