@@ -15,7 +15,7 @@ from millrace.api.crds import KINDS, Kind
 
 Manifest = dict[str, Any]
 
-PULSAR_CONNECTION, COMPOSITE_TOPIC = KINDS
+PULSAR_CONNECTION, COMPOSITE_TOPIC, SUBSCRIPTION = KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class ApiServer:
     namespace: str
     names: Iterator[int] = field(default_factory=itertools.count)
 
-    def create(self, kind: Kind, spec: Manifest, *, strict: bool = True) -> Manifest:
+    def create(self, kind: Kind, spec: Manifest, *, strict: bool = True, name: str | None = None) -> Manifest:
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": kind.name,
-            "metadata": {"name": f"t{next(self.names)}", "annotations": {PAUSED_ANNOTATION: "true"}},
+            "metadata": {"name": name or f"t{next(self.names)}", "annotations": {PAUSED_ANNOTATION: "true"}},
             "spec": spec,
         }
         try:

@@ -68,7 +68,7 @@ def test_a_field_is_explained_with_its_default_and_choices(api_server: ApiServer
 def test_kinds_are_found_by_short_name_and_category(api_server: ApiServer) -> None:
     listed = kubectl("api-resources", f"--api-group={GROUP}", "--categories=millrace", "--no-headers")
 
-    assert {line.split()[1] for line in listed.splitlines()} == {"ct", "pc,pcon"}
+    assert {line.split()[1] for line in listed.splitlines()} == {"ct", "msub", "pc,pcon"}
 
 
 def test_an_unknown_field_is_refused_when_strict_and_dropped_when_not(api_server: ApiServer) -> None:
