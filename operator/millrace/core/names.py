@@ -5,7 +5,8 @@ a name of ours must never look like a partition, whatever the object in Kubernet
 refuse it, or a client would take it for a part of somebody else's topic.
 
 Names made from an object are distinct for distinct objects of one cluster: a Kubernetes namespace has no dot,
-so the first dot ends it; the last dash begins the suffix.
+so the first dot ends it; the last dash begins the suffix. What belongs to a Subscription has an underscore
+after its name, which the name of an object cannot have: so no CompositeTopic is ever in its way.
 """
 
 from __future__ import annotations
@@ -111,6 +112,26 @@ def descriptor_local_name(namespace: str, name: str) -> str:
 def descriptor_topic_name(pulsar_namespace: str, namespace: str, name: str) -> str:
     """The same as a full name."""
     return full_name(pulsar_namespace, descriptor_local_name(namespace, name))
+
+
+def cursor_name(cluster_id: str, namespace: str, name: str) -> str:
+    """What a Subscription's cursors are called, on its topic and on its queues."""
+    return f"millrace.{cluster_id}.{namespace}.{name}"
+
+
+def retry_queue_name(name: str) -> str:
+    """What a Subscription's retry queue is called, as a composite topic."""
+    return f"{name}_rq"
+
+
+def dead_letter_queue_name(name: str) -> str:
+    """What a Subscription's dead-letter queue is called, as a composite topic."""
+    return f"{name}_dlq"
+
+
+def state_topic_name(pulsar_namespace: str, namespace: str, name: str, generation: int, shard: int) -> str:
+    """The topic with the state table of one shard."""
+    return full_name(pulsar_namespace, _derived(namespace, f"{name}_state-{generation}", str(shard)))
 
 
 def partition_topic_name(topic: str, partition: int) -> str:

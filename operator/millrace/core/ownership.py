@@ -1,4 +1,4 @@
-"""Who a Pulsar topic belongs to: the properties that say it, and what they mean to one CompositeTopic.
+"""Who a Pulsar topic belongs to: the properties that say it, and what they mean to one object.
 
 Pulsar has no notion of an owner, and several clusters, namespaces and teams may share one Pulsar namespace.
 So every topic that the operator creates or adopts carries its owner, and a topic that carries somebody
@@ -16,6 +16,7 @@ CLUSTER = f"{_PREFIX}cluster"
 NAMESPACE = f"{_PREFIX}namespace"
 NAME = f"{_PREFIX}name"
 UID = f"{_PREFIX}uid"
+KIND = f"{_PREFIX}kind"
 ADOPTED = f"{_PREFIX}adopted"
 
 
@@ -27,6 +28,8 @@ class Owner:
     namespace: str
     name: str
     uid: str
+    kind: str = ""
+    """Empty for a CompositeTopic: kinds may share a name."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} of cluster {self.cluster}"
@@ -51,7 +54,7 @@ class Ownership(Enum):
 def owner_properties(owner: Owner, *, adopted: bool = False) -> dict[str, str]:
     """What to write on a topic. An adopted one is marked for ever: it is never deleted by the operator."""
     properties = {CLUSTER: owner.cluster, NAMESPACE: owner.namespace, NAME: owner.name, UID: owner.uid}
-    return properties | ({ADOPTED: "true"} if adopted else {})
+    return properties | ({KIND: owner.kind} if owner.kind else {}) | ({ADOPTED: "true"} if adopted else {})
 
 
 def classify(properties: Mapping[str, str], owner: Owner) -> Ownership:
@@ -60,11 +63,12 @@ def classify(properties: Mapping[str, str], owner: Owner) -> Ownership:
     """
     if not any(key in properties for key in (CLUSTER, NAMESPACE, NAME, UID)):
         return Ownership.UNOWNED
-    if (properties.get(CLUSTER), properties.get(NAMESPACE), properties.get(NAME)) != (
-        owner.cluster,
-        owner.namespace,
-        owner.name,
-    ):
+    if (
+        properties.get(CLUSTER),
+        properties.get(NAMESPACE),
+        properties.get(NAME),
+        properties.get(KIND, ""),
+    ) != (owner.cluster, owner.namespace, owner.name, owner.kind):
         return Ownership.FOREIGN
     return Ownership.OURS if properties.get(UID) == owner.uid else Ownership.OURS_OTHER_UID
 
@@ -77,4 +81,5 @@ def is_adopted(properties: Mapping[str, str]) -> bool:
 def owner_named_in(properties: Mapping[str, str]) -> str:
     """The owner for people, as far as the properties name it."""
     namespace, name, cluster = (properties.get(key, "?") for key in (NAMESPACE, NAME, CLUSTER))
-    return f"{namespace}/{name} of cluster {cluster}"
+    kind = f"{properties[KIND]} " if KIND in properties else ""
+    return f"{kind}{namespace}/{name} of cluster {cluster}"

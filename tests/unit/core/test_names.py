@@ -13,11 +13,15 @@ from millrace.core.errors import InvalidName
 from millrace.core.names import (
     MAX_LOCAL_NAME_LENGTH,
     TopicName,
+    cursor_name,
+    dead_letter_queue_name,
     descriptor_local_name,
     descriptor_topic_name,
     full_name,
     partition_topic_name,
+    retry_queue_name,
     split_partition,
+    state_topic_name,
     storage_topic_local_name,
     storage_topic_name,
     validate_local_name,
@@ -170,3 +174,15 @@ def test_only_what_pulsar_takes_for_a_partition_is_one(local: str, partition: in
 def test_a_negative_partition_is_refused() -> None:
     with pytest.raises(InvalidName):
         partition_topic_name("persistent://t/n/a", -1)
+
+
+def test_what_belongs_to_a_subscription_is_named_after_it() -> None:
+    assert cursor_name("prod-eu", "shop", "billing") == "millrace.prod-eu.shop.billing"
+    retry, dead = retry_queue_name("billing"), dead_letter_queue_name("billing")
+    assert storage_topic_local_name("shop", retry, 0) == "shop.billing_rq-0"
+    assert descriptor_local_name("shop", retry) == "shop.billing_rq-descriptor"
+    assert descriptor_local_name("shop", dead) == "shop.billing_dlq-descriptor"
+    assert (
+        state_topic_name("public/default", "shop", "billing", 1, 12)
+        == "persistent://public/default/shop.billing_state-1-12"
+    )

@@ -45,8 +45,9 @@ def test_the_same_name_with_another_uid_was_applied_again() -> None:
         Owner("prod-us", "shop", "orders", "uid-1"),
         Owner("prod-eu", "store", "orders", "uid-1"),
         Owner("prod-eu", "shop", "payments", "uid-1"),
+        Owner("prod-eu", "shop", "orders", "uid-1", "Subscription"),
     ],
-    ids=["another cluster", "another namespace", "another name"],
+    ids=["another cluster", "another namespace", "another name", "another kind"],
 )
 def test_any_other_identity_is_foreign_even_with_the_same_uid(other: Owner) -> None:
     assert classify(owner_properties(other), OWNER) is Ownership.FOREIGN
@@ -72,4 +73,12 @@ def test_half_written_properties_are_never_ours_and_never_nobodys(properties: di
 
 def test_a_foreign_owner_is_named_for_people() -> None:
     assert owner_named_in(owner_properties(OWNER)) == "shop/orders of cluster prod-eu"
+    subscription = Owner("prod-eu", "shop", "orders", "uid-1", "Subscription")
+    assert owner_named_in(owner_properties(subscription)) == "Subscription shop/orders of cluster prod-eu"
     assert owner_named_in({}) == "?/? of cluster ?"
+
+
+def test_a_topic_of_another_kind_is_ours_to_an_object_of_that_kind() -> None:
+    subscription = Owner("prod-eu", "shop", "orders", "uid-1", "Subscription")
+    assert classify(owner_properties(subscription), subscription) is Ownership.OURS
+    assert classify(owner_properties(OWNER), subscription) is Ownership.FOREIGN
