@@ -21,6 +21,7 @@ import pulsar
 from millrace.core.positions import EMPTY, EntryId, Position
 from millrace.pulsar.clients import blocking
 from millrace.pulsar.errors import from_client
+from millrace.pulsar.messageids import has_passed, whole_entry
 
 LOGGER = logging.getLogger(__name__)
 
@@ -57,28 +58,6 @@ class Start:
     inclusive: bool = True
 
 
-def batch_size(message_id: pulsar.MessageId) -> int:
-    """How many messages the entry holds, which only the serialised id tells (field 6 of MessageIdData)."""
-    data, at = message_id.serialize(), 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        value, at = _varint(data, at)
-        if tag >> 3 == 6:
-            return value
-    return 0
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
 class PartitionReader:
     """Pulls messages of one partition. One task at a time may pull; cancelling a pull loses nothing."""
 
@@ -99,8 +78,7 @@ class PartitionReader:
         start_id = pulsar.MessageId.latest if latest else pulsar.MessageId.earliest
         if self._start is not None:
             # Always the whole entry: what comes before the position within its batch is dropped below.
-            where = self._start.position
-            start_id = pulsar.MessageId(-1, where.ledger, where.entry, -1)._msg_id
+            start_id = whole_entry(*self._start.position.entry_id)
         try:
             self._reader = await blocking(
                 self._client.create_reader,
@@ -123,12 +101,8 @@ class PartitionReader:
 
     def has_passed(self, end: EntryId) -> bool:
         """Whether everything up to the sealed end was pulled (or lies before the start)."""
-        if end == EMPTY:
-            return True
-        if self._last is not None:
-            last = EntryId(self._last.ledger_id(), self._last.entry_id())
-            index = self._last.batch_index()
-            return last > end or (last == end and (index < 0 or index + 1 >= batch_size(self._last)))
+        if end == EMPTY or self._last is not None:
+            return has_passed(end, self._last)
         return self._start is not None and self._start.position.entry_id > end
 
     async def pull(self) -> list[Message]:
