@@ -145,7 +145,7 @@ class AnswerReader:
         length = len(name)
         if length == 11:
             if name.lower() == b"retry-after" and not self._complete:
-                self._retry_after = value.decode("latin-1")
+                self._retry_after = value.strip().decode("latin-1")
         elif (length == 14 and name.lower() == b"content-length") or (
             length == 17 and name.lower() == b"transfer-encoding"
         ):
