@@ -260,7 +260,7 @@ class World:
             case "refused":
                 owner.core.refused(item, "410", self.now)
             case _:
-                owner.core.failed(item, "503", self.now, self.random.choice((0.0, 2.0)))
+                owner.core.failed(item, "503", self.now, self.now, self.random.choice((0.0, 2.0)))
         self._carry_out()
 
     # The broker

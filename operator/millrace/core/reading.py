@@ -130,7 +130,7 @@ class Reading:
 
     def _plan(self) -> Iterator[Effect]:
         """Look at the storage topics that producers have reached since the last time."""
-        for index in range(self._planned, self._descriptor.produce_pointer + 1):
+        for index in range(self._planned, self._last() + 1):
             self._planned = index + 1
             streams = self._streams(index)
             for stream in streams:
@@ -140,6 +140,10 @@ class Reading:
                     if not self.is_finished(earlier) and self._shares_groups(earlier, stream)
                 )
             yield from self._let(stream for stream in streams if self._waiting[stream] == 0)
+
+    def _last(self) -> int:
+        """The last storage topic of which anything may be opened."""
+        return self._descriptor.produce_pointer
 
     def _let(self, ready: Iterable[Stream]) -> Iterator[Effect]:
         """Open these. Empty ones are finished at once, which may let others."""

@@ -14,8 +14,8 @@ in. The same code runs in the pod, in the library and in the simulator, which ch
    dead-letter queue: persist `p` there, produce, persist `c` here, acknowledge.
 5. What comes again because an acknowledgement was lost is recognised: at or before `c`, or before the newest
    chain of copies, it is dropped; from there to `p` it is parked again.
-6. The shell acknowledges the main topic only up to the oldest message that is not settled. So what comes again
-   is everything from some message on, and a group never steps back over a gap.
+6. The shell acknowledges the main topic only up to the oldest message that is not settled. So what comes
+   again is everything from some message on, and a group never steps back over a gap.
 
 A group has two lanes that work side by side, so that a slow delivery from the retry queue does not hold up
 the main topic: in the *delivery* lane is the one message that is being delivered (or moved to the dead-letter
@@ -41,7 +41,8 @@ class Item(Generic[M]):
     """One message in hand, of the main topic or a parked copy. Compared by identity."""
 
     __slots__ = (
-        "attempts", "due", "error", "first_failed", "group", "lives_in", "main", "message", "parked", "source"
+        "attempts", "due", "error", "first_failed", "group", "lives_in", "main", "message", "parked",
+        "settled", "source",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +70,8 @@ class Item(Generic[M]):
         self.first_failed = first_failed
         self.error = error
         self.due = 0.0
+        self.settled = False
+        """For the shell: acknowledged, as far as the core is concerned."""
         self.lives_in: Group[M] | None = None
 
     def __repr__(self) -> str:
@@ -249,12 +252,12 @@ class Shard(Generic[M]):
         group.retry.append(item)
         self._advance(group, now)
 
-    def found_dead_letter(self, group_id: str, main: Position, internal: Position) -> None:
-        """A dead letter that nobody consumed, told before anything else when a lost table is built again."""
+    def found(self, queue: Queue, group_id: str, main: Position, internal: Position) -> None:
+        """A copy that nobody consumed, told before anything else when a lost table is built again."""
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = Group(group_id)
-        group.state = group.state.parked(Queue.DEAD_LETTER, main, internal)
+        group.state = group.state.parked(queue, main, internal)
 
     def delivered(self, item: Item[M], now: float) -> None:
         """The endpoint took it."""
@@ -270,10 +273,10 @@ class Shard(Generic[M]):
             self.effects.append(Ack(item))
         self._permit()
 
-    def failed(self, item: Item[M], error: str, now: float, retry_after: float = 0.0) -> None:
-        """It may work later."""
+    def failed(self, item: Item[M], error: str, at: float, now: float, retry_after: float = 0.0) -> None:
+        """It may work later. `at` is the time of day, for people; `now` the clock that decides."""
         group = self._returned(item)
-        self._note_failure(item, error, now)
+        self._note_failure(item, error, at)
         group.not_before = now + retry_after
         if item.attempts >= self._policy.max_attempts:
             self._bury(group, item)
@@ -287,10 +290,10 @@ class Shard(Generic[M]):
             self._rest(group, now)
         self._permit()
 
-    def refused(self, item: Item[M], error: str, now: float) -> None:
+    def refused(self, item: Item[M], error: str, at: float) -> None:
         """It will never work: a dead letter."""
         group = self._returned(item)
-        self._note_failure(item, error, now)
+        self._note_failure(item, error, at)
         self._bury(group, item)
         self._permit()
 
@@ -379,11 +382,12 @@ class Shard(Generic[M]):
         self._in_flight -= 1
         return group
 
-    def _note_failure(self, item: Item[M], error: str, now: float) -> None:
+    @staticmethod
+    def _note_failure(item: Item[M], error: str, at: float) -> None:
         item.attempts += 1
         item.error = error
         if item.first_failed is None:
-            item.first_failed = now
+            item.first_failed = at
 
     def _rest(self, group: Group[M], now: float) -> None:
         """The delivery lane is free: go on with what is next."""

@@ -6,7 +6,8 @@ epoch. An old owner that comes late evicts the new one, which notices and comes 
 record that matters, so there is none for compaction to keep.
 
 What is in the topic, by key: `owner` (epoch, and whether it was given back), `heartbeat`, `barrier`, and one
-record a group under `g:` and the group id, so that no group can be called like one of ours.
+record a group under `g:` and the group id, so that no group can be called like one of ours; and notes of the
+shard about itself under `n:`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from millrace.pulsar.fencedwriters import FencedWriter, message_of, open_writer_
 VERSION = 1
 OWNER_KEY, HEARTBEAT_KEY, BARRIER_KEY = "owner", "heartbeat", "barrier"
 GROUP_PREFIX = "g:"
+NOTE_PREFIX = "n:"
 
 COMPACTION_THRESHOLD = 4 * 1024 * 1024
 """Bytes of new records after which the broker compacts: each time it writes the whole table again."""
@@ -77,6 +79,8 @@ class StateTable:
         self.epoch = epoch
         self.entries = opened.entries
         """What the table held when it was opened, by group. Not kept up to date: the caller owns it now."""
+        self.notes = opened.notes
+        """Likewise, what shards noted about themselves."""
         self.previous_owner = opened.previous_owner
         """None in a new table."""
         self.opened_at = opened.fenced_at
@@ -99,6 +103,11 @@ class StateTable:
     def write(self, group: str, value: bytes | None, done: Callable[[], None]) -> None:
         """Write the state of a group, or remove it. `done` is called in the event loop when it is stored."""
         key = GROUP_PREFIX + group
+        self._writer.send(message_of(key, value), partial(self._stored, key, done))
+
+    def note(self, name: str, value: bytes, done: Callable[[], None]) -> None:
+        """Write something that concerns the shard as a whole, in order with everything else."""
+        key = NOTE_PREFIX + name
         self._writer.send(message_of(key, value), partial(self._stored, key, done))
 
     def heartbeat(self) -> None:
@@ -142,6 +151,7 @@ class StateTable:
 class _Opened:
     producer: pulsar.Producer
     entries: dict[str, bytes]
+    notes: dict[str, bytes]
     previous_owner: PreviousOwner | None
     fenced_at: float
     owned_at: float
@@ -168,9 +178,12 @@ def _open(client: pulsar.Client, topic: str, epoch: int, within: float) -> _Open
     except BaseException:
         _close(producer)
         raise
-    skip = len(GROUP_PREFIX)
-    entries = {key[skip:]: value for key, value in table.items() if key.startswith(GROUP_PREFIX)}
-    return _Opened(producer, entries, previous, fenced_at, owned_at)
+    entries, notes = _below(GROUP_PREFIX, table), _below(NOTE_PREFIX, table)
+    return _Opened(producer, entries, notes, previous, fenced_at, owned_at)
+
+
+def _below(prefix: str, table: tables.Table) -> dict[str, bytes]:
+    return {key[len(prefix) :]: value for key, value in table.items() if key.startswith(prefix)}
 
 
 def _send(producer: pulsar.Producer, topic: str, key: str, value: bytes) -> Any:
