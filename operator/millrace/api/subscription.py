@@ -243,6 +243,13 @@ class SubscriptionStatus(Wire):
     cluster_id: Annotated[str, Field(max_length=253)] | None = None
     """The Kubernetes cluster, as the topics' owner property says it."""
 
+    connection: Annotated[str, Field(max_length=253)] | None = None
+    """The PulsarConnection that is used: the topic's, or the default one of the namespace if the topic is in
+    another."""
+
+    pulsar_namespace: Annotated[str, Field(max_length=200)] | None = None
+    """Where the topic, the queues and the state are."""
+
     subscription_name: Annotated[str, Field(max_length=1024)] | None = None
     """The name of the cursors in Pulsar."""
 

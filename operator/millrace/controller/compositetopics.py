@@ -19,6 +19,7 @@ from millrace.api.meta import Condition, InvalidResourceError, ObjectMeta
 from millrace.api.reasons import ConditionType, Reason
 from millrace.controller.connections import Connections, NoConnection, Session
 from millrace.controller.failures import verdict_on
+from millrace.controller.finalizers import set_finalizer
 from millrace.controller.inventory import Inventory, Key
 from millrace.controller.kube import Kube, KubeError
 from millrace.controller.performing import Performer
@@ -253,19 +254,8 @@ class _Reconciliation:
         )
 
     async def _set_finalizer(self, *, present: bool) -> None:
-        plural, namespace, name = self._key
-        others = [each for each in self._metadata.finalizers if each != FINALIZER]
-        body = self._context.inventory.get(self._key)
-        if body is None:
-            return
-        answer = await self._context.kube.patch_finalizers(
-            plural,
-            namespace,
-            name,
-            str(body["metadata"]["resourceVersion"]),
-            [*others, FINALIZER] if present else others,
-        )
-        self._context.inventory.wrote(self._key, answer)
+        context = self._context
+        await set_finalizer(context.kube, context.inventory, self._key, self._metadata, present=present)
 
 
 def wanted_of(topic: CompositeTopic, cluster_id: str) -> Wanted:

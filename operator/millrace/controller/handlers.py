@@ -11,11 +11,14 @@ from typing import Any
 import kopf
 
 from millrace.api import GROUP, VERSION
-from millrace.controller import compositetopics, pulsarconnections
+from millrace.controller import compositetopics, pulsarconnections, subscriptions
 from millrace.controller.inventory import Body
+from millrace.core.subscriptionobjects import MANAGED_BY
 
 Seen = Callable[[str, Body, bool], None]
 """Told of a plural, a body, and whether the object is gone."""
+
+DEPLOYMENTS = "deployments"
 
 WATCH_SECONDS = 240
 """The server ends a watch after this long and kopf begins another: no stream lives for ever unseen."""
@@ -24,8 +27,13 @@ WATCH_SECONDS = 240
 def registry(seen: Seen) -> kopf.OperatorRegistry:
     """The handlers of one operator."""
     handlers = kopf.OperatorRegistry()
-    for plural in (pulsarconnections.PLURAL, compositetopics.PLURAL):
+    for plural in (pulsarconnections.PLURAL, compositetopics.PLURAL, subscriptions.PLURAL):
         _watch(handlers, plural, seen)
+
+    # What others do to the pods is corrected, and how the pods are is told.
+    @kopf.on.event("apps", "v1", DEPLOYMENTS, id=DEPLOYMENTS, labels=MANAGED_BY, registry=handlers)
+    async def deployment(event: kopf.RawEvent, **_: Any) -> None:
+        seen(DEPLOYMENTS, event["object"], event["type"] == "DELETED")
 
     @kopf.on.login(registry=handlers)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:

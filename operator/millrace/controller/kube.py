@@ -26,6 +26,14 @@ REQUEST_SECONDS = 15.0
 FIELD_MANAGER = "millrace"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+PLURALS = {
+    "ConfigMap": "configmaps",
+    "Deployment": "deployments",
+    "Lease": "leases",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "ServiceAccount": "serviceaccounts",
+}
 
 
 class KubeError(Exception):
@@ -157,6 +165,43 @@ class Kube:
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         return await self._request("PUT", self._lease(namespace, name), ("update", "leases"), body)
 
+    # What we make for our kinds
+
+    async def apply_object(self, manifest: Mapping[str, Any]) -> Document:
+        """Server-side apply of any object whose kind is in `PLURALS`."""
+        plural = PLURALS[manifest["kind"]]
+        metadata = manifest["metadata"]
+        path = _object_path(manifest["apiVersion"], plural, metadata["namespace"], metadata["name"])
+        query = f"fieldManager={FIELD_MANAGER}&force=true"
+        return await self._request("PATCH", f"{path}?{query}", ("apply", plural), manifest, APPLY_PATCH)
+
+    async def list_leases(self, namespace: str, labels: Mapping[str, str]) -> list[Document]:
+        """The Leases with all of these labels."""
+        chosen = quote(",".join(f"{key}={value}" for key, value in labels.items()))
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases?labelSelector={chosen}"
+        return list((await self._request("GET", path, ("list", "leases")))["items"])
+
+    async def read_deployment(self, namespace: str, name: str) -> Document | None:
+        """The Deployment, or None if there is none."""
+        path = _object_path("apps/v1", "deployments", namespace, name)
+        try:
+            return await self._request("GET", path, ("get", "deployments"))
+        except KubeError as error:
+            if error.not_found:
+                return None
+            raise
+
+    async def delete_deployment(self, namespace: str, name: str) -> None:
+        """Delete it once all its pods are gone; one that is gone is fine."""
+        path = _object_path("apps/v1", "deployments", namespace, name)
+        try:
+            await self._request(
+                "DELETE", path, ("delete", "deployments"), {"propagationPolicy": "Foreground"}
+            )
+        except KubeError as error:
+            if not error.not_found:
+                raise
+
     @staticmethod
     def _path(plural: str, namespace: str, name: str) -> str:
         return f"/apis/{GROUP}/{VERSION}/namespaces/{quote(namespace)}/{plural}/{quote(name)}"
@@ -190,6 +235,11 @@ class Kube:
             raise KubeError(f"{method} {path}: {response.status} {_message(data)}", response.status)
         document: Document = json.loads(data)
         return document
+
+
+def _object_path(api_version: str, plural: str, namespace: str, name: str) -> str:
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    return f"{root}/namespaces/{quote(namespace)}/{plural}/{quote(name)}"
 
 
 def _message(data: bytes) -> str:

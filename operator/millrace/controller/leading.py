@@ -16,8 +16,10 @@ from millrace.controller import (
     handlers,
     metrics,
     pulsarconnections,
+    subscriptions,
 )
 from millrace.controller.connections import Connections
+from millrace.controller.dependencies import Dependencies
 from millrace.controller.events import Events
 from millrace.controller.health import Health
 from millrace.controller.inventory import Body, Inventory, Key, key_of
@@ -27,12 +29,14 @@ from millrace.controller.queue import Done, Outcome, WorkQueue
 from millrace.controller.riskregister import RiskRegister
 from millrace.controller.settings import Settings
 from millrace.controller.statuses import StatusWriter
+from millrace.core.subscriptionobjects import Platform
 
 logger = logging.getLogger(__name__)
 
 KINDS = {
     pulsarconnections.PLURAL: pulsarconnections.KIND,
     compositetopics.PLURAL: compositetopics.KIND,
+    subscriptions.PLURAL: subscriptions.KIND,
 }
 AUDIT_EVERY = 30.0
 FIRST_AUDITS_EVERY = 0.5
@@ -59,17 +63,33 @@ class Leader:
         self._inventory = Inventory()
         self._connections = Connections(kube)
         statuses = StatusWriter(kube, self._inventory, Events(kube, settings.identity))
+        risks = RiskRegister()
         self._topics = compositetopics.Reconciler(
             compositetopics.Context(
                 kube=kube,
                 inventory=self._inventory,
                 connections=self._connections,
-                risks=RiskRegister(),
+                risks=risks,
                 statuses=statuses,
                 cluster_id=cluster_id,
                 resync=settings.resync_seconds,
             )
         )
+        self._subscriptions = subscriptions.Reconciler(
+            subscriptions.Context(
+                kube=kube,
+                inventory=self._inventory,
+                connections=self._connections,
+                risks=risks,
+                statuses=statuses,
+                platform=Platform(
+                    settings.image, settings.image_pull_policy, settings.log_format, settings.log_level
+                ),
+                cluster_id=cluster_id,
+                resync=settings.resync_seconds,
+            )
+        )
+        self._dependencies = Dependencies(self._inventory)
         self._pulsars = pulsarconnections.Reconciler(
             self._inventory, self._connections, statuses, CONNECTION_RESYNC
         )
@@ -109,11 +129,19 @@ class Leader:
         raise RuntimeError("the watch ended by itself")
 
     def _seen(self, plural: str, body: Body, gone: bool) -> None:
+        if plural == handlers.DEPLOYMENTS:
+            for concerned, changed in self._dependencies.deployment(body, gone=gone):
+                self._wake_subscription(concerned, afresh=changed)
+            return
         key = key_of(plural, body)
+        if plural == compositetopics.PLURAL:
+            for concerned in self._dependencies.topic(key, body, gone=gone):
+                self._wake_subscription(concerned)
         self._health.audit.delivered(key, None if gone else str(body["metadata"]["resourceVersion"]))
         if gone:
             self._inventory.gone(key)
             self._queue.forget(key)
+            self._subscriptions.forget(key)
             if plural == pulsarconnections.PLURAL:
                 task = asyncio.ensure_future(self._connections.gone(key[1], key[2]))
                 self._going.add(task)
@@ -129,10 +157,19 @@ class Leader:
             except InvalidResourceError as error:
                 logger.warning("PulsarConnection %s/%s cannot be read: %s", key[1], key[2], error)
             self._wake_topics(key[1])
+        self._subscriptions.forget(key)
         self._queue.add(key)
 
     def _wake_topics(self, namespace: str) -> None:
         for key in self._inventory.keys(compositetopics.PLURAL, namespace):
+            self._queue.add(key)
+        for key in self._inventory.keys(subscriptions.PLURAL, namespace):
+            self._wake_subscription(key)
+
+    def _wake_subscription(self, key: Key, *, afresh: bool = True) -> None:
+        if afresh:
+            self._subscriptions.forget(key)
+        if key in self._inventory:
             self._queue.add(key)
 
     async def _reconcile(self) -> None:
@@ -147,6 +184,8 @@ class Leader:
         try:
             if key[0] == pulsarconnections.PLURAL:
                 return await self._pulsars.reconcile(key)
+            if key[0] == subscriptions.PLURAL:
+                return await self._subscriptions.reconcile(key)
             return await self._topics.reconcile(key)
         finally:
             OBJECT.reset(token)

@@ -36,6 +36,9 @@ class Settings:
     workers: int = 16
     resync_seconds: float = 600.0
     connections_file: Path = CONNECTIONS_FILE
+    image: str = "millrace"
+    """What the pods of subscriptions run: the operator's own image."""
+    image_pull_policy: str = "IfNotPresent"
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -59,6 +62,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         workers=_count(environment, "MILLRACE_WORKERS", 16),
         resync_seconds=_number(environment, "MILLRACE_RESYNC_SECONDS", 600),
         connections_file=Path(environment.get("MILLRACE_DEFAULT_CONNECTION") or CONNECTIONS_FILE),
+        image=environment.get("MILLRACE_IMAGE") or "millrace",
+        image_pull_policy=_pull_policy(environment),
     )
     if settings.watch_namespaces and not settings.cluster_id:
         raise SettingsError(
@@ -66,6 +71,13 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
             "the whole cluster its identity cannot be looked up"
         )
     return settings
+
+
+def _pull_policy(environment: Mapping[str, str]) -> str:
+    policy = environment.get("MILLRACE_IMAGE_PULL_POLICY") or "IfNotPresent"
+    if policy not in ("Always", "IfNotPresent", "Never"):
+        raise SettingsError(f"MILLRACE_IMAGE_PULL_POLICY is {policy!r}: write Always, IfNotPresent or Never")
+    return policy
 
 
 def _own_namespace() -> str:

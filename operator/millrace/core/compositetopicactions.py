@@ -35,11 +35,15 @@ class Wanted:
     topics: tuple[WantedTopic, ...]
     produce_pointer: int = 0
     published_generation: int = 0
+    scale_factor: int = 1
+    """K of the first storage topic: 1, but for a queue that has to route like the topic that it belongs to."""
+    local_name: str | None = None
+    """Where the composite topic is not called like its owner."""
 
     @property
     def name(self) -> str:
         """What the descriptor calls the composite topic."""
-        return f"{self.owner.namespace}/{self.owner.name}"
+        return f"{self.owner.namespace}/{self.local_name or self.owner.name}"
 
 
 @dataclass(frozen=True, slots=True)

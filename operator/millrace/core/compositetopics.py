@@ -294,7 +294,9 @@ def _publication(wanted: Wanted, known: Knowledge) -> Plan | None:
         if published is None:
             if wanted.produce_pointer == 0 and _terminated(known, 0):
                 return Settled(_terminated_outside(wanted.topics[0].topic))
-            following = descriptors.initial(wanted.name, wanted.routing, added)
+            following = descriptors.initial(
+                wanted.name, wanted.routing, added, scale_factor=wanted.scale_factor
+            )
         else:
             following = descriptors.append(published, added)
     except DescriptorError as error:

@@ -55,6 +55,14 @@ class Risk:
 
 
 @dataclass(frozen=True, slots=True)
+class Adjustment:
+    """What was made of the shard count; `reason` is None where it is the one that was asked for."""
+
+    reason: Reason | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Transition:
     """A change worth an event."""
 
@@ -70,8 +78,11 @@ def conditions(
     generation: int,
     now: datetime,
     risks: Sequence[Risk] | None = None,
+    adjustment: Adjustment | None = None,
 ) -> tuple[Condition, ...]:
-    """The conditions to write. `risks` None: not known at present, so what was said of them stays."""
+    """The conditions to write. `risks` or `adjustment` None: not known at present, so what was said of them
+    stays.
+    """
     before = {condition.type: condition for condition in previous}
     made = [
         _verdict_condition(kind, verdict)
@@ -79,6 +90,8 @@ def conditions(
     ]
     if risks is not None:
         made.append(_risk_condition(risks))
+    if adjustment is not None:
+        made.append(_adjustment_condition(adjustment))
     written = [
         Condition(
             type=kind,
@@ -90,8 +103,8 @@ def conditions(
         )
         for kind, status, reason, message in made
     ]
-    if risks is None and ConditionType.DATA_AT_RISK in before:
-        written.append(before[ConditionType.DATA_AT_RISK])
+    unknown = {ConditionType.DATA_AT_RISK: risks, ConditionType.SHARD_COUNT_ADJUSTED: adjustment}
+    written.extend(before[kind] for kind, found in unknown.items() if found is None and kind in before)
     return tuple(written)
 
 
@@ -108,6 +121,17 @@ def _risk_condition(risks: Sequence[Risk]) -> tuple[str, ConditionStatus, str, s
         return ConditionType.DATA_AT_RISK, ConditionStatus.FALSE, Reason.NONE, ""
     message = "; ".join(risk.message for risk in risks)
     return ConditionType.DATA_AT_RISK, ConditionStatus.TRUE, risks[0].reason, message
+
+
+def _adjustment_condition(adjustment: Adjustment) -> tuple[str, ConditionStatus, str, str]:
+    if adjustment.reason is None:
+        return ConditionType.SHARD_COUNT_ADJUSTED, ConditionStatus.FALSE, Reason.NONE, ""
+    return (
+        ConditionType.SHARD_COUNT_ADJUSTED,
+        ConditionStatus.TRUE,
+        adjustment.reason,
+        adjustment.message,
+    )
 
 
 def _since(before: Condition | None, status: ConditionStatus, now: datetime) -> datetime:
@@ -133,4 +157,8 @@ def transitions(previous: Iterable[Condition], current: Iterable[Condition]) -> 
             changes.append(Transition(condition.reason, condition.message, warning=True))
         elif condition.type == ConditionType.DATA_AT_RISK and earlier is not None:
             changes.append(Transition("DataSafe", "no danger to data is known any more", warning=False))
+        elif (
+            condition.type == ConditionType.SHARD_COUNT_ADJUSTED and condition.status is ConditionStatus.TRUE
+        ):
+            changes.append(Transition(condition.reason, condition.message, warning=False))
     return tuple(changes)

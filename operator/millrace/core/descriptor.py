@@ -190,9 +190,21 @@ def _entry_id(item: Any) -> EntryId:
     return EntryId(_typed(ledger, int), _typed(entry, int))
 
 
-def initial(name: str, routing: Routing, topics: Sequence[tuple[str, int, bool]]) -> Descriptor:
-    """The first descriptor. Each topic is (name, partitions, whether its routing is unknown)."""
-    return Descriptor(name=name, routing=routing, storage_topics=_chain((), routing, topics))
+def initial(
+    name: str, routing: Routing, topics: Sequence[tuple[str, int, bool]], *, scale_factor: int = 1
+) -> Descriptor:
+    """The first descriptor. Each topic is (name, partitions, whether its routing is unknown).
+
+    A queue begins with the scale factor of the topic that it belongs to, so that both route alike.
+    """
+    if scale_factor == 1:
+        return Descriptor(name=name, routing=routing, storage_topics=_chain((), routing, topics))
+    first, partitions, _ = topics[0]
+    try:
+        begun = (StorageTopic(first, Layout(partitions, scale_factor, routing)),)
+    except InvalidLayout as error:
+        raise DescriptorError(f"{first}: {error}") from error
+    return Descriptor(name=name, routing=routing, storage_topics=_chain(begun, routing, topics[1:]))
 
 
 def append(descriptor: Descriptor, topics: Sequence[tuple[str, int, bool]]) -> Descriptor:

@@ -211,6 +211,16 @@ class Admin:
         )
         return answer.status != 409
 
+    async def reset_subscription(self, topic: str, name: str, timestamp_ms: int) -> None:
+        """Move a cursor (in every partition) to the first message published at that time or later."""
+        await self._topic(
+            "POST",
+            topic,
+            f"/subscription/{quote(name, safe='')}/resetcursor/{timestamp_ms}",
+            "reset_subscription",
+            f"move the subscription {name} of",
+        )
+
     async def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> None:
         """Delete a cursor; one that is gone is fine."""
         await self._topic(
