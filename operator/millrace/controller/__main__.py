@@ -9,8 +9,8 @@ import signal
 import sys
 from contextlib import suppress
 
+from millrace import logs
 from millrace.controller import health as healths
-from millrace.controller import logs
 from millrace.controller.election import Election
 from millrace.controller.health import Health
 from millrace.controller.kube import Kube, KubeError

@@ -24,12 +24,12 @@ from millrace.controller.events import Events
 from millrace.controller.health import Health
 from millrace.controller.inventory import Body, Inventory, Key, key_of
 from millrace.controller.kube import Kube, KubeError
-from millrace.controller.logs import OBJECT
 from millrace.controller.queue import Done, Outcome, WorkQueue
 from millrace.controller.riskregister import RiskRegister
 from millrace.controller.settings import Settings
 from millrace.controller.statuses import StatusWriter
 from millrace.core.subscriptionobjects import Platform
+from millrace.logs import OBJECT
 
 logger = logging.getLogger(__name__)
 

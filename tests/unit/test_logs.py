@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from millrace.controller.logs import OBJECT, JsonFormatter, TextFormatter, configure
+from millrace.logs import OBJECT, JsonFormatter, TextFormatter, configure
 
 QUIET = ("kopf", "aiohttp.access", "asyncio")
 
