@@ -100,15 +100,30 @@ seccompProfile:
 {{/* What operating on our kinds takes, in the namespaces that are watched. */}}
 {{- define "millrace.operatorRules" -}}
 - apiGroups: [millrace.dev]
-  resources: [compositetopics, pulsarconnections]
+  resources: [compositetopics, pulsarconnections, subscriptions]
   verbs: [get, list, watch]
 # Finalizers are metadata: writing one is a patch of the object itself.
 - apiGroups: [millrace.dev]
-  resources: [compositetopics]
+  resources: [compositetopics, subscriptions]
   verbs: [patch]
 - apiGroups: [millrace.dev]
-  resources: [compositetopics/status, pulsarconnections/status]
+  resources: [compositetopics/status, pulsarconnections/status, subscriptions/status]
   verbs: [patch]
+# The pods of subscriptions. Patch and create are what server-side apply takes; nothing of this is ever read but the
+# Deployments and the Leases.
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps, serviceaccounts]
+  verbs: [create, patch]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [create, patch]
+# "get" and "update" are there to be given to the pods: nobody can grant what he has not.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, create, patch, update]
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]

@@ -40,7 +40,7 @@ from millrace.core.subscriptionactions import ApplyWorkload, Knowledge, Queue, S
 from millrace.core.subscriptionconfigs import mounts, shard_config
 from millrace.core.subscriptiondeletions import plan_deletion
 from millrace.core.subscriptionobjects import Manifest, Platform, manifests
-from millrace.core.subscriptions import plan
+from millrace.core.subscriptions import plan, running_count
 from millrace.pulsar.errors import PulsarError, Unauthorized
 
 logger = logging.getLogger(__name__)
@@ -100,10 +100,13 @@ class Reconciler:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._memories: dict[Key, Memory] = {}
+        self._running: set[Key] = set()
+        """Being reconciled, with no news since that began."""
 
     def forget(self, key: Key) -> None:
         """There is news of the object, or of what belongs to it: everything is to be looked at."""
         self._memories.pop(key, None)
+        self._running.discard(key)
 
     async def reconcile(self, key: Key) -> Outcome:
         """Bring Pulsar and Kubernetes to what the object says, or say what stands in the way."""
@@ -114,17 +117,18 @@ class Reconciler:
             subscription = Subscription.parse(body)
         except InvalidResourceError as error:
             return await self._unreadable(key, body, error)
-        # Taken out, so that news that come meanwhile are not overwritten.
-        memory = self._memories.pop(key, None)
-        run = _Reconciliation(self._context, key, subscription, memory)
+        self._running.add(key)
+        run = _Reconciliation(self._context, key, subscription, self._memories.pop(key, None))
         try:
             outcome = await run.run()
+            if run.memory is not None and key in self._running:
+                self._memories[key] = run.memory
         except KubeError as error:
             if error.not_found and key not in self._context.inventory:
                 return Done()
             return Retry("the object changed meanwhile" if error.conflict else str(error))
-        if run.memory is not None:
-            self._memories[key] = run.memory
+        finally:
+            self._running.discard(key)
         return outcome
 
     async def _unreadable(self, key: Key, body: Mapping[str, object], error: InvalidResourceError) -> Outcome:
@@ -279,7 +283,10 @@ class _Reconciliation:
             and before.identity == place.identity
             and now - before.at < self._context.resync
         ):
-            self._known = replace(before.known, cursors={}, workload=await performer.observe_workload())
+            workload = await performer.observe_workload()
+            # A Lease that somebody deleted would leave its shard without an owner until the next resync.
+            whole = len(workload.leases) >= (running_count(before.known) or 0)
+            self._known = replace(before.known, cursors={}, workload=workload if whole else None)
             since = before.at
         else:
             await check_mounts(

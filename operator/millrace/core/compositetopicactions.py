@@ -36,7 +36,7 @@ class Wanted:
     produce_pointer: int = 0
     published_generation: int = 0
     scale_factor: int = 1
-    """K of the first storage topic: 1, but for a queue that has to route like the topic that it belongs to."""
+    """K of the first storage topic: 1, but for a queue, which has to route like the topic that it is of."""
     local_name: str | None = None
     """Where the composite topic is not called like its owner."""
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.chart import rendering
 
 ROLES = ("ClusterRole", "Role")
-SENSITIVE = {"secrets", "configmaps"}
+READING = {"get", "list", "watch"}
 CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
 
 
@@ -31,7 +31,9 @@ def namespaces_where(case: str, resource: str, verb: str) -> set[str]:
 
 @pytest.mark.parametrize("case", rendering.CASES)
 def test_no_secret_is_readable_cluster_wide(case: str) -> None:
-    assert [rule for _, rule in rules(case, "ClusterRole") if SENSITIVE & set(rule["resources"])] == []
+    for _, rule in rules(case, "ClusterRole"):
+        assert "secrets" not in rule["resources"]
+        assert "configmaps" not in rule["resources"] or not READING & set(rule["verbs"])
 
 
 @pytest.mark.parametrize("case", rendering.CASES)
@@ -52,8 +54,27 @@ def test_no_rule_has_a_wildcard(case: str) -> None:
 @pytest.mark.parametrize("case", rendering.CASES)
 def test_secrets_can_be_read_one_by_one_but_never_listed_or_written(case: str) -> None:
     for _, rule in rules(case, *ROLES):
-        if SENSITIVE & set(rule["resources"]):
+        if "secrets" in rule["resources"]:
             assert rule["verbs"] == ["get"]
+        if "configmaps" in rule["resources"]:
+            assert rule["verbs"] in (["get"], ["create", "patch"])
+
+
+@pytest.mark.parametrize("case", ["defaults", "everything", "namespaced"])
+def test_the_operator_holds_what_it_grants_to_the_pods_of_subscriptions(case: str) -> None:
+    """Or the API server would refuse the Role: nobody can grant what he has not."""
+    for verb in ("get", "update"):
+        assert namespaces_where(case, "subscriptions", "watch") <= namespaces_where(case, "leases", verb)
+
+
+@pytest.mark.parametrize("case", ["defaults", "everything", "namespaced"])
+@pytest.mark.parametrize(
+    "resource", ["deployments", "configmaps", "serviceaccounts", "roles", "rolebindings", "leases"]
+)
+def test_what_subscriptions_need_is_applied_exactly_where_they_are_watched(case: str, resource: str) -> None:
+    watched = namespaces_where(case, "subscriptions", "watch")
+    assert namespaces_where(case, resource, "patch") == watched
+    assert watched <= namespaces_where(case, resource, "create")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +99,12 @@ def test_the_namespaced_mode_asks_for_nothing_cluster_wide_but_the_crds() -> Non
 @pytest.mark.parametrize("case", ["defaults", "everything", "namespaced"])
 def test_the_lease_is_bound_to_its_name_and_to_the_release_namespace(case: str) -> None:
     name = "the-lease" if case == "everything" else rendering.RELEASE
-    lease_rules = [(where, rule) for where, rule in rules(case, *ROLES) if "leases" in rule["resources"]]
+    # Those of shards are everywhere that Subscriptions are, and are told by their verbs.
+    lease_rules = [
+        (where, rule)
+        for where, rule in rules(case, *ROLES)
+        if "leases" in rule["resources"] and "patch" not in rule["verbs"]
+    ]
     assert {where for where, _ in lease_rules} == {rendering.NAMESPACE}
     for _, rule in lease_rules:
         assert rule["verbs"] == ["create"] or rule["resourceNames"] == [name]
