@@ -174,6 +174,14 @@ async def test_each_request_has_its_own_connection_if_the_endpoint_closes_it(ans
     assert len(server.peers) == len(server.requests) == 3
 
 
+async def test_requests_that_wait_get_new_connections_in_place_of_closed_ones() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with both(answering(answer, close=True), connections=2) as (server, client):
+        answers = await asyncio.gather(*(post(client) for _ in range(10)))
+    assert {answer.status for answer in answers} == {200}
+    assert len(server.peers) == 10
+
+
 async def test_an_endpoint_that_closes_without_a_word_after_an_answer_is_connected_to_again() -> None:
     async with both(answering(NO_CONTENT, close=True)) as (server, client):
         for _ in range(3):
