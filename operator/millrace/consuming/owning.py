@@ -67,6 +67,11 @@ class Consuming:
         self._settings_of = settings_of
         self._deliverer_of = deliverer_of
 
+    def blocked(self) -> tuple[int, int]:
+        """How many groups have lag in the retry queue, and in the dead-letter queue."""
+        flow = None if self.term is None else self.term.flow
+        return (0, 0) if flow is None else flow.blocked()
+
     async def run(self, stopping: asyncio.Event) -> None:
         """Until told to stop."""
         loop = asyncio.get_running_loop()
