@@ -150,8 +150,9 @@ class InspectCursors:
 class CreateCursors:
     """Create our cursor where it is missing, and look again.
 
-    Dies half way: some exist; those are left as they stand, and the rest is created next time. One that was
-    to begin at a time may stand at the beginning: more is delivered than was asked for, never less.
+    Dies half way: some exist; those are left as they stand, and the rest is created next time, at the
+    beginning, where one that was to begin at a time may stand as well: more is delivered than was asked for,
+    never less.
     """
 
     topic: str

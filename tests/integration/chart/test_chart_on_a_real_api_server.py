@@ -119,8 +119,10 @@ def test_a_cluster_wide_operator_watches_everything_and_reads_secrets_only_where
         place.may("list", "secrets", told),
         place.may("get", "configmaps", other),
         place.may("get", "namespaces", "*", "default"),
-        place.may("update", "leases.coordination.k8s.io", place.release, "another"),
-        place.may("update", "leases.coordination.k8s.io", other, "millrace"),
+        place.may("delete", "leases.coordination.k8s.io", other),
+        place.may("delete", "configmaps", other),
+        place.may("escalate", "roles.rbac.authorization.k8s.io", other),
+        place.may("bind", "roles.rbac.authorization.k8s.io", other),
         place.may("create", "pulsarconnections.millrace.dev", told),
         place.may("delete", OURS, told),
         place.may("create", "pods", place.release),
@@ -132,7 +134,16 @@ def test_a_namespaced_operator_has_no_right_outside_of_its_namespaces(place: Pla
     ours, other = place.teams
     values = [f"watchNamespaces={{{ours}}}", "clusterId=test", *connection((ours,))]
     apply([item for item in place.rendered(*values) if item["kind"] in RIGHTS])
-    for verb, resource in (("watch", OURS), ("patch", OURS), ("get", "secrets"), ("create", "events")):
+    for verb, resource in (
+        ("watch", OURS),
+        ("patch", OURS),
+        ("get", "secrets"),
+        ("create", "events"),
+        ("watch", "subscriptions.millrace.dev"),
+        ("patch", "deployments.apps"),
+        ("create", "roles.rbac.authorization.k8s.io"),
+        ("update", "leases.coordination.k8s.io"),
+    ):
         assert place.may(verb, resource, ours)
         assert not place.may(verb, resource, other)
         assert not place.may(verb, resource, "*")
@@ -155,5 +166,7 @@ def test_people_who_view_or_edit_a_namespace_can_do_so_with_our_kinds(place: Pla
     assert may("viewer", "list")
     assert may("editor", "create")
     assert may("editor", "delete", "pulsarconnections.millrace.dev")
+    assert may("editor", "patch", "subscriptions.millrace.dev", "--subresource=scale")
+    assert not may("viewer", "patch", "subscriptions.millrace.dev", "--subresource=scale")
     assert not may("viewer", "create")
     assert not may("editor", "patch", OURS, "--subresource=status")

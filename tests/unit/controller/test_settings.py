@@ -26,6 +26,8 @@ def test_what_is_missing_has_a_default() -> None:
         workers=16,
         resync_seconds=600.0,
         connections_file=CONNECTIONS_FILE,
+        image="millrace",
+        image_pull_policy="IfNotPresent",
     )
 
 
@@ -43,6 +45,8 @@ def test_everything_can_be_set() -> None:
             "MILLRACE_WORKERS": "4",
             "MILLRACE_RESYNC_SECONDS": "0.5",
             "MILLRACE_DEFAULT_CONNECTION": "/tmp/connection.yaml",
+            "MILLRACE_IMAGE": "millrace:1.2",
+            "MILLRACE_IMAGE_PULL_POLICY": "Never",
         }
     )
     assert found == Settings(
@@ -57,7 +61,14 @@ def test_everything_can_be_set() -> None:
         workers=4,
         resync_seconds=0.5,
         connections_file=Path("/tmp/connection.yaml"),
+        image="millrace:1.2",
+        image_pull_policy="Never",
     )
+
+
+def test_a_pull_policy_that_kubernetes_does_not_know_is_refused() -> None:
+    with pytest.raises(SettingsError, match="write Always, IfNotPresent or Never"):
+        from_environment({**LEAST, "MILLRACE_IMAGE_PULL_POLICY": "Sometimes"})
 
 
 @pytest.mark.parametrize(
