@@ -136,7 +136,7 @@ def wrk(url: str, args: argparse.Namespace, head: bytes) -> Turn:
 
 async def ours(url: str, args: argparse.Namespace, head: Head) -> Turn:
     """One turn of our client; `head` makes the head of request number n."""
-    endpoint = Endpoint.of(DeliveryConfig(url, max_in_flight=args.connections))
+    endpoint = Endpoint(EndpointUrl.parse(url), max_connections=args.connections, timeout=30)
     loop = asyncio.get_running_loop()
     body = b"x" * args.size
     started = answered = 0

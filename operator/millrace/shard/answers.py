@@ -8,11 +8,7 @@ to the next one.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import httptools
-
-from millrace.core.outcomes import Outcome, classify, parse_retry_after, unanswered
 
 MAX_SAID = 512
 """Bytes of a refusal's body that are kept for its reason."""
@@ -44,13 +40,6 @@ class Answer:
         """The header of that name, as it came."""
         self.error = error
         """Why there was no answer."""
-
-    def outcome(self, hard_codes: Collection[int], now: float) -> Outcome:
-        """What it means for the message; `now` is the wall clock."""
-        if not self.status:
-            return unanswered(self.error)
-        wish = None if self.retry_after is None else parse_retry_after(self.retry_after, now)
-        return classify(self.status, wish, hard_codes, self.said)
 
     def __repr__(self) -> str:
         return f"Answer({self.status}{f': {self.error}' if self.error else ''})"

@@ -14,11 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import cast
 
 from millrace.core.endpointurls import EndpointUrl
-from millrace.core.shardconfig import DeliveryConfig
 from millrace.shard.answers import Answer, AnswerReader, BadAnswer
 from millrace.shard.certificates import TlsContexts, TlsFiles
 
@@ -60,20 +58,6 @@ class Endpoint:
         self._sweep_seconds = max(0.005, min(0.25, timeout / 8, idle_seconds / 4))
         self._sweeper: asyncio.TimerHandle | None = None
 
-    @classmethod
-    def of(cls, delivery: DeliveryConfig) -> Endpoint:
-        """The endpoint of a subscription."""
-        ca, certificate, key = (
-            None if file is None else Path(file)
-            for file in (delivery.ca_file, delivery.certificate_file, delivery.private_key_file)
-        )
-        return cls(
-            EndpointUrl.parse(delivery.url),
-            max_connections=delivery.max_in_flight,
-            timeout=delivery.timeout_seconds,
-            tls=TlsFiles(ca, certificate, key),
-        )
-
     @property
     def connections(self) -> int:
         """How many are open, busy or not."""
@@ -113,12 +97,12 @@ class Endpoint:
     def abort(self) -> None:
         """Close the connections now; the requests in flight fail."""
         self._closing = True
+        while self._waiting:
+            self._give_up("the request was given up before it was sent")
         for connection in tuple(self._open):
             connection.fail("the connection was closed on our side before the answer came")
         for task in self._connecting:
             task.cancel()
-        while self._waiting:
-            self._give_up("the request was given up before it was sent")
         self._stop_sweeping()
         self._quiet.set()
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.core.outcomes import HardFailure, Retryable, Success
 from millrace.shard.answers import MAX_BODY, MAX_HEAD, MAX_SAID, Answer, AnswerReader, BadAnswer
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -183,16 +182,3 @@ def test_no_bytes_break_the_reader(pieces: list[bytes]) -> None:
             if not reader.reusable:
                 return
         reader.feed_end()
-
-
-def test_an_answer_tells_what_it_means() -> None:
-    now = 1_800_000_000.0
-    assert isinstance(Answer(204).outcome((), now), Success)
-    assert Answer(0, error="it broke").outcome((), now) == Retryable("it broke")
-    assert isinstance(Answer(422).outcome((422,), now), HardFailure)
-    assert Answer(503, b"busy", "7").outcome((), now) == Retryable(
-        "the endpoint answered 503 Service Unavailable: busy", 7, throttled=True
-    )
-    assert Answer(500, retry_after="soon").outcome((), now) == Retryable(
-        "the endpoint answered 500 Internal Server Error"
-    )

@@ -421,6 +421,7 @@ async def test_aborting_fails_everything_at_once() -> None:
         posted = [asyncio.create_task(post(client)) for _ in range(5)]
         await eventually(lambda: len(server.requests) == 2)
         client.abort()
+        assert client.in_flight == 0
         assert {answer.status for answer in await asyncio.gather(*posted)} == {0}
         assert client.connections == 0
         await eventually(lambda: server.open == 0)

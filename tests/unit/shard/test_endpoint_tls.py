@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from millrace.core.endpointurls import EndpointUrl
-from millrace.core.shardconfig import DeliveryConfig
 from millrace.shard.answers import Answer
 from millrace.shard.certificates import TlsContexts, TlsFiles
 from millrace.shard.endpoint import Endpoint
@@ -138,15 +137,6 @@ async def test_a_client_certificate_is_read_again_when_it_changes(
         for source, target in zip(stranger.issue("right"), mounted, strict=True):
             shutil.copy(source, target)
         assert (await post(client)).status == 200
-
-
-async def test_the_endpoint_of_a_subscription_is_made_of_its_configuration(authority: Authority) -> None:
-    async with raw_endpoint(answering(NO_CONTENT), authority.server_context()) as server:
-        endpoint = Endpoint.of(
-            DeliveryConfig(server.url, timeout_seconds=5, max_in_flight=2, ca_file=str(authority.certificate))
-        )
-        assert (await post(endpoint)).status == 204
-        await endpoint.close()
 
 
 def test_files_that_did_not_change_are_not_read_again(authority: Authority) -> None:
