@@ -21,7 +21,8 @@ from itertools import pairwise
 from millrace.core.groupstate import HEALTHY, GroupState, Queue
 from millrace.core.positions import Position
 from millrace.core.promise import PromiseChecker
-from millrace.core.shards import Ack, Deliver, Fetch, Group, Item, Lane, Park, Persist, Policy, Shard
+from millrace.core.shardeffects import Ack, Deliver, Fetch, Group, Item, Lane, Park, Persist, Policy
+from millrace.core.shards import Shard
 
 PARTITIONS = 2
 WINDOW = 8

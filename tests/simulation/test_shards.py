@@ -14,7 +14,8 @@ import pytest
 
 from millrace.core.groupstate import GroupState, Queue, QueueState
 from millrace.core.positions import Position
-from millrace.core.shards import Ack, Group, Item, Lane, Park, Persist, Shard, _Step, _Way
+from millrace.core.shardeffects import Ack, Group, Item, Lane, Park, Persist, Step, Way
+from millrace.core.shards import Shard
 from tests.simulation.shardworld import BrokenPromiseError, Letter, run
 
 SEEDS = int(os.environ.get("MILLRACE_SIM_SEEDS", "2000"))
@@ -69,7 +70,7 @@ class _Reordered(Shard[Letter]):
                 case "ack":
                     self.effects.append(Ack(item))
         group.parking.popleft()
-        group.writing = _Step.IDLE
+        group.writing = Step.IDLE
         self._advance(group, now)
 
     def persisted(self, group: Group[Letter], lane: Lane, now: float) -> None:
@@ -140,9 +141,9 @@ class ForgetsWhatItConsumed(Shard[Letter]):
 class LetsFollowersPass(Shard[Letter]):
     """Delivers the main topic though the group has lag."""
 
-    def _way(self, group: Group[Letter], item: Item[Letter]) -> _Way:
+    def _way(self, group: Group[Letter], item: Item[Letter]) -> Way:
         way = super()._way(group, item)
-        return _Way.DELIVER if way is _Way.RETRY else way
+        return Way.DELIVER if way is Way.RETRY else way
 
 
 def test_the_planted_defects_are_the_order_alone() -> None:

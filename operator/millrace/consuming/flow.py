@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from millrace.consuming.forgetting import Forgetting, Progress, is_settled
 from millrace.consuming.settings import Deliverer, Parcel, Settings
 from millrace.core import parkedcopies
 from millrace.core.backoff import delay
@@ -21,7 +22,8 @@ from millrace.core.groupstate import GroupState, Queue
 from millrace.core.outcomes import HardFailure, Outcome, Retryable
 from millrace.core.parkedcopies import ParkedCopy, UnreadableCopy
 from millrace.core.positions import Position
-from millrace.core.shards import Ack, Deliver, Group, Item, Lane, Park, Persist, Policy, Shard
+from millrace.core.shardeffects import Ack, Deliver, Group, Item, Lane, Park, Persist, Policy
+from millrace.core.shards import Shard
 from millrace.core.throttling import Throttle
 from millrace.pulsar.errors import PulsarError
 from millrace.pulsar.parkedqueues import ParkedQueue
@@ -37,11 +39,24 @@ HOLD = 0.05
 class MainLane:
     """One partition of the main topic: what of it is not acknowledged, in order."""
 
-    __slots__ = ("order", "source")
+    __slots__ = ("acked", "order", "source")
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.order: deque[Parcel] = deque()
+        self.acked: Position | None = None
+        """Everything up to here is acknowledged; None: nothing was, by this owner."""
+
+
+class RetryLane:
+    """One partition of the retry queue."""
+
+    __slots__ = ("entries", "progress", "source")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.progress = Progress()
+        self.entries: dict[Position, list[Position | bool]] = {}
 
 
 class Flow:
@@ -55,6 +70,8 @@ class Flow:
         queue_of: Callable[[Queue, str], ParkedQueue],
         deliverer: Deliverer,
         *,
+        lane_of: Callable[[str, Position], MainLane | None],
+        retry_partition_of: Callable[[str], int],
         may_deliver: Callable[[], bool],
         fail: Callable[[str], None],
     ) -> None:
@@ -63,6 +80,8 @@ class Flow:
         self._settings = settings
         self._table = table
         self._queue_of = queue_of
+        self._lane_of = lane_of
+        self._retry_partition_of = retry_partition_of
         self._deliverer = deliverer
         self._may_deliver = may_deliver
         self._fail = fail
@@ -83,6 +102,8 @@ class Flow:
         self._started = False
         self._stopping = False
         self._lanes: list[MainLane] = []
+        self._retry_lanes: dict[int, RetryLane] = {}
+        self._forgetting = Forgetting()
         self._in_hand = 0
         self._outbox: deque[Parcel] = deque()
         self._sent = 0
@@ -123,6 +144,34 @@ class Flow:
         if self._in_hand < self._settings.window:
             lane.source.resume()
 
+    def add_retry(self, lane: RetryLane) -> None:
+        """A partition of the retry queue has opened."""
+        self._retry_lanes[lane.source.partition] = lane
+        lane.source.resume()
+
+    def forget_recovered(self, *, disturbed: bool) -> None:
+        """Remove the records of groups of which nothing can come again. To be called now and then."""
+
+        def main_acked(group: str, main: Position) -> bool:
+            # A lane that is gone was finished to its sealed end.
+            lane = self._lane_of(group, main)
+            return lane is None or (lane.acked is not None and lane.acked >= main)
+
+        def retry_acked(group: str, internal: Position) -> bool:
+            lane = self._retry_lanes.get(self._retry_partition_of(group))
+            acked = None if lane is None else lane.progress.acked
+            return acked is not None and acked >= internal
+
+        settled = {
+            group.id
+            for group in self.core.groups.values()
+            if is_settled(group.state, partial(main_acked, group.id), partial(retry_acked, group.id))
+        }
+        for group_id in self._forgetting.looked(settled, disturbed=disturbed):
+            if self.core.forget(group_id):
+                self._table.write(group_id, None, lambda: None)
+                self.counts["forgotten"] += 1
+
     def remove_main(self, lane: MainLane) -> None:
         """A partition of the main topic is finished."""
         self._lanes.remove(lane)
@@ -152,10 +201,11 @@ class Flow:
                 each.source.pause()
         self._carry_out()
 
-    def take_copies(self, source: Source, messages: list[Received]) -> None:
+    def take_copies(self, lane: RetryLane, messages: list[Received]) -> None:
         """New copies from the retry queue."""
-        now = self._loop.time()
+        now, source = self._loop.time(), lane.source
         for message in messages:
+            lane.entries[message.position] = lane.progress.received(message.position)
             try:
                 copy = parkedcopies.parse(message.properties)
             except UnreadableCopy as error:
@@ -238,13 +288,15 @@ class Flow:
             if parcel.message is not None:
                 self._held_bytes -= len(message.payload)
             message.source.ack(message)
+            lane = self._retry_lanes[message.source.partition]
+            lane.progress.settled(lane.entries.pop(message.position))
             return
         self._in_hand -= 1
         parcel.settled = True
-        lane = parcel.source
-        assert isinstance(lane, MainLane)
-        if lane.order[0] is parcel:
-            self._acknowledge_settled(lane)
+        main = parcel.source
+        assert isinstance(main, MainLane)
+        if main.order[0] is parcel:
+            self._acknowledge_settled(main)
         if self._in_hand == self._settings.window // 2 and not self._stopping:
             for each in self._lanes:
                 each.source.resume()
@@ -256,6 +308,7 @@ class Flow:
             message = order.popleft().message
             assert message is not None
             lane.source.ack(message)
+            lane.acked = message.position
 
     def _park(self, queue: Queue, parcel: Parcel, lane: Lane, *, bare: bool = False) -> None:
         message = parcel.message

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from millrace.core.backoff import Backoff
 from millrace.core.outcomes import Outcome
-from millrace.core.shards import Item
+from millrace.core.shardeffects import Item
 from millrace.pulsar.sources import Received
 
 Parcel = Item[Received]

@@ -18,17 +18,19 @@ import math
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pulsar
 
 from millrace.consuming import rebuilding
-from millrace.consuming.flow import Flow, MainLane
+from millrace.consuming.flow import Flow, MainLane, RetryLane
+from millrace.consuming.forgetting import LOOK_SECONDS
+from millrace.consuming.mainreading import LOOK, MainReading, finished_streams
 from millrace.consuming.settings import Deliverer, Settings
 from millrace.core.descriptor import Descriptor
 from millrace.core.groupstate import Queue
-from millrace.core.reading import Effect, Open, Stream
+from millrace.core.positions import Position
+from millrace.core.reading import Open, Stream
 from millrace.core.routing import partition_of
 from millrace.core.shardreading import ShardReading
 from millrace.pulsar.descriptors import DescriptorFollower
@@ -38,12 +40,6 @@ from millrace.pulsar.sources import Source
 from millrace.pulsar.statetables import StateTable
 
 LOGGER = logging.getLogger(__name__)
-
-LOOK = 0.05
-"""Seconds between two looks at what only polling can tell."""
-
-FINISHED = "finished:"
-"""The note that a partition of the main topic is dealt with to its sealed end: `finished:INDEX:PARTITION`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +62,6 @@ class Term:
         self.flow: Flow | None = None
         self.delivering = False
         """Whether deliveries have begun."""
-        self.stopped_at: int | None = None
-        """The storage topic that cannot be crossed to without a barrier, if there is one."""
         self._clients = clients
         self._settings = settings
         self._deliverer = deliverer
@@ -79,6 +73,12 @@ class Term:
         self._tasks: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._disturbed = -math.inf
+        self._main: MainReading | None = None
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The storage topic that cannot be crossed to without a barrier, if there is one."""
+        return None if self._main is None else self._main.stopped_at
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until told to stop; raises Over, or a PulsarError, when it ends for another reason."""
@@ -117,8 +117,8 @@ class Term:
     async def _open(self) -> None:
         settings, topics = self._settings, self._settings.topics
         table = self._table = await StateTable.open(self._clients.writing, topics.state, self.epoch)
-        self._spawn(self._watch(table, "the state table is lost"))
-        self._spawn(self._beat(table))
+        self.spawn(self._watch(table, "the state table is lost"))
+        self.spawn(self._beat(table))
         main, retry, dead = [
             await self._follow(topic) for topic in (topics.main, topics.retry, topics.dead_letter)
         ]
@@ -138,6 +138,10 @@ class Term:
             states,
             self._queue_of,
             self._deliverer,
+            lane_of=self._lane_of,
+            retry_partition_of=lambda group: partition_of(
+                group, self._layouts[Queue.RETRY].produce_topic.layout
+            ),
             may_deliver=self._may_deliver,
             fail=self._end,
         )
@@ -152,6 +156,8 @@ class Term:
             await asyncio.sleep(max(0.0, safe - time.monotonic()))
         flow.start()
         self.delivering = True
+        if settings.ordered and self._main is not None and self._main.routes:
+            self.spawn(self._forget(flow))
         LOGGER.info("shard %d is delivering as epoch %d", settings.shard, self.epoch)
 
     async def _follow(self, topic: str) -> DescriptorFollower:
@@ -174,7 +180,7 @@ class Term:
         topic = self._layouts[queue].storage_topics[stream.storage_topic].partition_topic(stream.partition)
         opened = await ParkedQueue.open(self._clients.writing, topic, storage_topic=stream.storage_topic)
         self._queues[queue, stream.partition] = opened
-        self._spawn(self._watch(opened, "a queue is lost"))
+        self.spawn(self._watch(opened, "a queue is lost"))
 
     def _queue_of(self, queue: Queue, group: str) -> ParkedQueue:
         layout = self._layouts[queue].produce_topic.layout
@@ -205,29 +211,32 @@ class Term:
         reading = ShardReading(self._known(follower), self._settings.shard, self._settings.shard_count)
 
         async def open_(effect: Open) -> None:
-            source: Source
+            lane: RetryLane
 
             def take(messages: list[Any]) -> None:
-                flow.take_copies(source, messages)
+                flow.take_copies(lane, messages)
 
-            source = self._source(effect, take)
-            await self._subscribe(source)
-            source.resume()
+            source = self.source(effect, take)
+            lane = RetryLane(source)
+            await self.subscribe(source)
+            flow.add_retry(lane)
 
         for effect in reading.begin():
             if isinstance(effect, Open):
                 await open_(effect)
 
     async def _read_main(self, follower: DescriptorFollower, flow: Flow, table: StateTable) -> None:
-        newest = max((_stream_of(name).storage_topic for name in _finished(table)), default=-1)
+        finished = finished_streams(table)
+        newest = max((stream.storage_topic for stream in finished), default=-1)
         # A follower may begin with an older descriptor than the one by which the notes were made.
         descriptor = await follower.wait_for(lambda known: known.produce_pointer > newest)
         reading = ShardReading(descriptor, self._settings.shard, self._settings.shard_count)
-        main = _Main(self, reading, flow, table, {_stream_of(name) for name in _finished(table)})
+        main = self._main = MainReading(self, reading, flow, table, finished)
         await main.apply(reading.begin())
-        self._spawn(main.follow(follower))
+        self.spawn(main.follow(follower))
 
-    def _source(self, effect: Open, take: Callable[[list[Any]], None]) -> Source:
+    def source(self, effect: Open, take: Callable[[list[Any]], None]) -> Source:
+        """A source for this partition, closed with the term."""
         source = Source(
             self._clients.reading,
             effect.topic,
@@ -239,7 +248,7 @@ class Term:
         self._sources.append(source)
         return source
 
-    async def _subscribe(self, source: Source) -> None:
+    async def subscribe(self, source: Source) -> None:
         """The owner before may still hold it: it goes away by itself, or with its connection."""
         told = False
         while True:
@@ -253,9 +262,22 @@ class Term:
                     LOGGER.warning("%s; trying again", error)
                 told = True
             await asyncio.sleep(0.5)
-        self._spawn(self._watch(source, "a partition is lost"))
+        self.spawn(self._watch(source, "a partition is lost"))
 
     # While it lasts
+
+    def _lane_of(self, group: str, main: Position) -> MainLane | None:
+        """The partition of the main topic that a group's message came from; None once it is finished."""
+        assert self._main is not None
+        layout = self._main.descriptor.storage_topics[main.storage_topic].layout
+        return self._main.lanes.get(Stream(main.storage_topic, partition_of(group, layout)))
+
+    async def _forget(self, flow: Flow) -> None:
+        looked = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            disturbed, looked = self._disturbed >= looked, time.monotonic()
+            flow.forget_recovered(disturbed=disturbed)
 
     def _may_deliver(self) -> bool:
         assert self._table is not None
@@ -285,7 +307,8 @@ class Term:
         if watched.reason is not None:  # else we closed it ourselves
             self._end(f"{what}: {watched.reason}")
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task that ends with the term; if it fails, so does the term."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -333,74 +356,3 @@ class Term:
                 await self._table.close()
         if self._over.done():
             self._over.exception()  # told by `run`, if it mattered
-
-
-class _Main:
-    """The main topic's partitions: which are open, and when one is finished for good."""
-
-    def __init__(
-        self, term: Term, reading: ShardReading, flow: Flow, table: StateTable, finished: set[Stream]
-    ) -> None:
-        self._term = term
-        self._reading = reading
-        self._flow = flow
-        self._table = table
-        self._finished = finished
-        self._sources: dict[Stream, Source] = {}
-
-    async def follow(self, follower: DescriptorFollower) -> None:
-        async for descriptor in follower.changes():
-            await self.apply(self._reading.advanced(descriptor))
-
-    async def apply(self, effects: list[Effect] | Any) -> None:
-        waiting = list(effects)
-        while waiting:
-            effect = waiting.pop(0)
-            if not isinstance(effect, Open):
-                self._sources[effect.stream].sealed(effect.end)
-            elif effect.stream in self._finished:
-                waiting.extend(self._reading.finished(effect.stream))
-            else:
-                await self._open(effect)
-        self._term.stopped_at = self._reading.stopped_at
-
-    async def _open(self, effect: Open) -> None:
-        lane: MainLane
-
-        def take(messages: list[Any]) -> None:
-            self._flow.take_main(lane, messages)
-
-        source = self._term._source(effect, take)
-        lane = MainLane(source)
-        await self._term._subscribe(source)
-        self._sources[effect.stream] = source
-        if effect.end is not None:
-            source.sealed(effect.end)
-        self._flow.add_main(lane)
-        self._term._spawn(self._finish(effect.stream, lane))
-
-    async def _finish(self, stream: Stream, lane: MainLane) -> None:
-        """Wait until the partition was dealt with to its sealed end, note that, and open what may follow.
-
-        The note comes first: an acknowledgement may be forgotten by a broker that crashes, and the partition
-        would be read again after the next one was.
-        """
-        await lane.source.drained.wait()
-        while lane.order:  # noqa: ASYNC110 - a look now and then costs less than an event a message
-            await asyncio.sleep(LOOK)
-        noted = asyncio.get_running_loop().create_future()
-        name = f"{FINISHED}{stream.storage_topic}:{stream.partition}"
-        self._table.note(name, b"{}", partial(noted.set_result, None))
-        await noted
-        self._flow.remove_main(lane)
-        await lane.source.close()
-        await self.apply(self._reading.finished(stream))
-
-
-def _finished(table: StateTable) -> list[str]:
-    return [name for name in table.notes if name.startswith(FINISHED)]
-
-
-def _stream_of(name: str) -> Stream:
-    _, storage_topic, partition = name.split(":")
-    return Stream(int(storage_topic), int(partition))

@@ -26,161 +26,26 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Generic, TypeVar
+from collections.abc import Mapping
+from typing import Generic
 
 from millrace.core.groupstate import HEALTHY, GroupState, Queue
 from millrace.core.positions import Position
-
-M = TypeVar("M")
-
-
-class Item(Generic[M]):
-    """One message in hand, of the main topic or a parked copy. Compared by identity."""
-
-    __slots__ = (
-        "attempts", "due", "error", "first_failed", "group", "lives_in", "main", "message", "parked",
-        "settled", "source",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        group: str,
-        main: Position,
-        message: M | None,
-        source: object,
-        *,
-        parked: Position | None = None,
-        attempts: int = 0,
-        first_failed: float | None = None,
-        error: str = "",
-    ) -> None:
-        self.group = group
-        self.main = main
-        """Where it is in the main topic."""
-        self.message = message
-        """What to deliver; None for a parked copy that is not held and has to be fetched."""
-        self.source = source
-        """Whatever the shell needs to acknowledge it."""
-        self.parked = parked
-        """Where the copy is in the retry queue; None for a message of the main topic."""
-        self.attempts = attempts
-        self.first_failed = first_failed
-        self.error = error
-        self.due = 0.0
-        self.settled = False
-        """For the shell: acknowledged, as far as the core is concerned."""
-        self.lives_in: Group[M] | None = None
-
-    def __repr__(self) -> str:
-        return f"Item({self.group} {self.main}{'' if self.parked is None else f' parked at {self.parked}'})"
-
-
-class Lane(Enum):
-    """Which of a group's two lanes an answer belongs to."""
-
-    DELIVERY = "delivery"
-    PARKING = "parking"
-
-
-class _Step(Enum):
-    IDLE = "idle"
-    READY = "waiting for a permit"
-    FETCHING = "fetching"
-    DELIVERING = "delivering"
-    CONSUMED = "persisting c after a delivery"
-    INTENT = "persisting p"
-    PRODUCING = "producing the copy"
-    MOVED = "persisting c after a move"
-
-
-class Group(Generic[M]):
-    """What is in hand of one group. Exists only as long as there is something to remember."""
-
-    __slots__ = (
-        "id", "item", "main", "not_before", "parking", "retry", "state", "step", "target", "timed", "writing"
-    )  # fmt: skip
-
-    def __init__(self, name: str, state: GroupState = HEALTHY) -> None:
-        self.id = name
-        self.state = state
-        self.main: deque[Item[M]] = deque()
-        self.retry: deque[Item[M]] = deque()
-        self.item: Item[M] | None = None
-        self.step = _Step.IDLE
-        self.parking: deque[Item[M]] = deque()
-        self.writing = _Step.IDLE
-        """The step of the parking lane."""
-        self.target = Queue.RETRY
-        """Where the parking lane leads."""
-        self.not_before = 0.0
-        self.timed: Item[M] | None = None
-        """The copy for which a timer is set."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver(Generic[M]):
-    """Send it, and report `delivered`, `failed` or `refused`."""
-
-    item: Item[M]
-
-
-@dataclass(frozen=True, slots=True)
-class Persist(Generic[M]):
-    """Write the group's record to the state table, and report `persisted`. Writes of a group keep their
-    order.
-    """
-
-    group: Group[M]
-    lane: Lane
-    state: GroupState
-
-
-@dataclass(frozen=True, slots=True)
-class Park(Generic[M]):
-    """Produce the copy, and report `produced`."""
-
-    queue: Queue
-    item: Item[M]
-    lane: Lane
-
-
-@dataclass(frozen=True, slots=True)
-class Ack(Generic[M]):
-    """Acknowledge the message where it came from. If that gets lost, it comes again and is recognised."""
-
-    item: Item[M]
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch(Generic[M]):
-    """Read the payload of this parked copy again, and report `fetched`."""
-
-    item: Item[M]
-
-
-Effect = Deliver[M] | Persist[M] | Park[M] | Ack[M] | Fetch[M]
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the subscription's spec says about failures."""
-
-    max_attempts: int = 10
-    """Deliveries of one message in all before it is a dead letter."""
-    block_on_dead_letter: bool = True
-    ordered: bool = True
-    delay: Callable[[int], float] = lambda _: 1.0
-    """Seconds to wait after so many attempts; jitter included."""
-
-
-class _Way(Enum):
-    DROP = "drop"
-    DELIVER = "deliver"
-    RETRY = "retry"
-    DEAD_LETTER = "dead-letter"
+from millrace.core.shardeffects import (
+    Ack,
+    Deliver,
+    Effect,
+    Fetch,
+    Group,
+    Item,
+    Lane,
+    M,
+    Park,
+    Persist,
+    Policy,
+    Step,
+    Way,
+)
 
 
 class Shard(Generic[M]):
@@ -228,7 +93,7 @@ class Shard(Generic[M]):
         else:
             group = Group(item.group)
         item.lives_in = group
-        if group.state is HEALTHY and group.step is _Step.IDLE and not group.parking and not group.main:
+        if group.state is HEALTHY and group.step is Step.IDLE and not group.parking and not group.main:
             group.item = item  # nearly always; the general way costs more
             self._want_delivery(group)
             return
@@ -266,7 +131,7 @@ class Shard(Generic[M]):
             self.effects.append(Ack(item))
             self._rest(group, now)
         elif self._policy.ordered:
-            group.step = _Step.CONSUMED
+            group.step = Step.CONSUMED
             group.state = group.state.consumed(Queue.RETRY, item.main, item.parked)
             self.effects.append(Persist(group, Lane.DELIVERY, group.state))
         else:
@@ -300,13 +165,13 @@ class Shard(Generic[M]):
     def persisted(self, group: Group[M], lane: Lane, now: float) -> None:
         """The record that this lane wrote is stored."""
         if lane is Lane.PARKING:
-            group.writing = _Step.PRODUCING
+            group.writing = Step.PRODUCING
             self.effects.append(Park(group.target, group.parking[0], lane))
             return
         item = group.item
         assert item is not None
-        if group.step is _Step.INTENT:
-            group.step = _Step.PRODUCING
+        if group.step is Step.INTENT:
+            group.step = Step.PRODUCING
             self.effects.append(Park(Queue.DEAD_LETTER, item, lane))
             return
         self.effects.append(Ack(item))
@@ -318,7 +183,7 @@ class Shard(Generic[M]):
         assert group is not None
         if lane is Lane.DELIVERY:
             self._moved(group, item, internal)
-            if group.step is _Step.IDLE:
+            if group.step is Step.IDLE:
                 self._rest(group, now)
             return
         group.parking.popleft()
@@ -328,7 +193,7 @@ class Shard(Generic[M]):
         if group.parking:
             self.effects.append(Park(group.target, group.parking[0], lane))
             return
-        group.writing = _Step.IDLE
+        group.writing = Step.IDLE
         self._advance(group, now)
 
     def fetched(self, item: Item[M], message: M) -> None:
@@ -341,13 +206,23 @@ class Shard(Generic[M]):
         else:
             self._want_delivery(group)
 
+    def forget(self, group_id: str) -> bool:
+        """Drop the record of a group of which nothing can come again; False if it is not idle."""
+        group = self._groups.get(group_id)
+        if group is None or group.step is not Step.IDLE or group.writing is not Step.IDLE:
+            return False
+        if group.main or group.retry or group.state.retry.has_lag or group.state.dead_letter.has_lag:
+            return False
+        del self._groups[group_id]
+        return True
+
     def time_passed(self, now: float) -> None:
         """Whatever was due by now."""
         while self._timers and self._timers[0][0] <= now:
             due, _, group, item = heapq.heappop(self._timers)
             if group.timed is item and item.due == due:
                 group.timed = None
-                if group.step is _Step.IDLE:
+                if group.step is Step.IDLE:
                     self._advance(group, now)
 
     def permit(self, limit: int) -> None:
@@ -361,14 +236,14 @@ class Shard(Generic[M]):
         item = group.item
         assert item is not None
         if item.message is None:
-            group.step = _Step.FETCHING
+            group.step = Step.FETCHING
             self.effects.append(Fetch(item))
         elif self._in_flight < self._limit:
             self._in_flight += 1
-            group.step = _Step.DELIVERING
+            group.step = Step.DELIVERING
             self.effects.append(Deliver(item))
         else:
-            group.step = _Step.READY
+            group.step = Step.READY
             self._ready.append(group)
 
     def _permit(self) -> None:
@@ -392,12 +267,12 @@ class Shard(Generic[M]):
     def _rest(self, group: Group[M], now: float) -> None:
         """The delivery lane is free: go on with what is next."""
         group.item = None
-        group.step = _Step.IDLE
+        group.step = Step.IDLE
         self._advance(group, now)
 
     def _bury(self, group: Group[M], item: Item[M]) -> None:
         if item.parked is None:
-            group.item, group.step = None, _Step.IDLE
+            group.item, group.step = None, Step.IDLE
             self._park(group, [item], Queue.DEAD_LETTER)
         else:
             group.item = item
@@ -409,23 +284,23 @@ class Shard(Generic[M]):
         assert item is not None
         if item.message is None:
             # Held nowhere: fetch it first; `fetched` comes back here.
-            group.step = _Step.FETCHING
+            group.step = Step.FETCHING
             self.effects.append(Fetch(item))
             return
         if not self._policy.ordered:
-            group.step = _Step.PRODUCING
+            group.step = Step.PRODUCING
             self.effects.append(Park(Queue.DEAD_LETTER, item, Lane.DELIVERY))
             return
-        group.step = _Step.INTENT
+        group.step = Step.INTENT
         group.state = group.state.intends(Queue.DEAD_LETTER, item.main, item.main)
         self.effects.append(Persist(group, Lane.DELIVERY, group.state))
 
     def _moved(self, group: Group[M], item: Item[M], internal: Position) -> None:
         if not self._policy.ordered:
             self.effects.append(Ack(item))
-            group.step = _Step.IDLE
+            group.step = Step.IDLE
             return
-        group.step = _Step.MOVED
+        group.step = Step.MOVED
         state = group.state.parked(Queue.DEAD_LETTER, item.main, internal)
         group.state = state.consumed(Queue.RETRY, item.main, item.parked)
         self.effects.append(Persist(group, Lane.DELIVERY, group.state))
@@ -434,27 +309,27 @@ class Shard(Generic[M]):
 
     def _park(self, group: Group[M], items: list[Item[M]], queue: Queue) -> None:
         """One intent for all of them: the newest. Then one copy after the other."""
-        assert group.writing is _Step.IDLE
+        assert group.writing is Step.IDLE
         group.parking.extend(items)
         group.target = queue
         if not self._policy.ordered:
-            group.writing = _Step.PRODUCING
+            group.writing = Step.PRODUCING
             self.effects.append(Park(queue, items[0], Lane.PARKING))
             return
-        group.writing = _Step.INTENT
+        group.writing = Step.INTENT
         group.state = group.state.intends(queue, items[0].main, items[-1].main)
         self.effects.append(Persist(group, Lane.PARKING, group.state))
 
     # What is next
 
     def _advance(self, group: Group[M], now: float) -> None:
-        if group.writing is _Step.IDLE and group.main:
+        if group.writing is Step.IDLE and group.main:
             self._follow(group)
-        if group.step is _Step.IDLE:
+        if group.step is Step.IDLE:
             self._next_delivery(group, now)
         if (
-            group.step is _Step.IDLE
-            and group.writing is _Step.IDLE
+            group.step is Step.IDLE
+            and group.writing is Step.IDLE
             and not group.main
             and not group.retry
             and group.state is HEALTHY
@@ -467,12 +342,12 @@ class Shard(Generic[M]):
         queue: Queue | None = None
         while group.main:
             way = self._way(group, group.main[0])
-            if way is _Way.DROP and not followers:
+            if way is Way.DROP and not followers:
                 self.effects.append(Ack(group.main.popleft()))
                 continue
-            if way not in (_Way.RETRY, _Way.DEAD_LETTER):
+            if way not in (Way.RETRY, Way.DEAD_LETTER):
                 break
-            to = Queue.RETRY if way is _Way.RETRY else Queue.DEAD_LETTER
+            to = Queue.RETRY if way is Way.RETRY else Queue.DEAD_LETTER
             if queue is not None and to is not queue:
                 break
             queue = to
@@ -480,18 +355,18 @@ class Shard(Generic[M]):
         if queue is not None:
             self._park(group, followers, queue)
 
-    def _way(self, group: Group[M], item: Item[M]) -> _Way:
+    def _way(self, group: Group[M], item: Item[M]) -> Way:
         """Where a message of the main topic goes."""
         state = group.state
         if state.retry.has_dealt_with(item.main) or state.dead_letter.has_dealt_with(item.main):
-            return _Way.DROP
+            return Way.DROP
         if state.retry.has_lag:
-            return _Way.RETRY
+            return Way.RETRY
         if state.dead_letter.has_parked(item.main):
-            return _Way.DEAD_LETTER
+            return Way.DEAD_LETTER
         if state.dead_letter.has_lag and self._policy.block_on_dead_letter:
-            return _Way.DEAD_LETTER
-        return _Way.DELIVER
+            return Way.DEAD_LETTER
+        return Way.DELIVER
 
     def _next_delivery(self, group: Group[M], now: float) -> None:
         while group.retry:
@@ -511,7 +386,7 @@ class Shard(Generic[M]):
                 self._timer_number += 1
                 heapq.heappush(self._timers, (item.due, self._timer_number, group, item))
             return
-        if group.main and group.writing is _Step.IDLE and self._way(group, group.main[0]) is _Way.DELIVER:
+        if group.main and group.writing is Step.IDLE and self._way(group, group.main[0]) is Way.DELIVER:
             group.item = group.main.popleft()
             self._want_delivery(group)
 
