@@ -5,6 +5,11 @@ barrier, reads up to the barrier, stops if somebody of a higher epoch was there,
 epoch. An old owner that comes late evicts the new one, which notices and comes again; but it never writes a
 record that matters, so there is none for compaction to keep.
 
+Two that open at the same moment may both be let in (see `echoes`). So an owner reads its table back for as
+long as it holds it: a record of anybody else means that it is lost, and a heartbeat counts only when it was
+read back with nothing of anybody else before it. So what counted of an owner before was sent before our epoch
+was stored.
+
 What is in the topic, by key: `owner` (epoch, and whether it was given back), `heartbeat`, `barrier`, and one
 record a group under `g:` and the group id, so that no group can be called like one of ours; and notes of the
 shard about itself under `n:`.
@@ -25,8 +30,9 @@ import pulsar
 
 from millrace.pulsar import tables
 from millrace.pulsar.admin import Admin
-from millrace.pulsar.clients import blocking_whole
+from millrace.pulsar.clients import blocking, blocking_whole
 from millrace.pulsar.descriptors import ensure_descriptor_topic
+from millrace.pulsar.echoes import Echo
 from millrace.pulsar.errors import Fenced, PulsarError, Unavailable, UnreadableTable, from_client
 from millrace.pulsar.fencedwriters import FencedWriter, message_of, open_writer_producer, too_large
 
@@ -83,12 +89,17 @@ class StateTable:
         """Likewise, what shards noted about themselves."""
         self.previous_owner = opened.previous_owner
         """None in a new table."""
-        self.opened_at = opened.fenced_at
-        """Monotonic time from which on no heartbeat of an owner before can have been acknowledged."""
-        self.last_heartbeat = opened.owned_at
-        """Monotonic time at which the last *acknowledged* heartbeat was sent. (The first is our epoch.)"""
+        self.opened_at = opened.owned_at
+        """Monotonic time before which every heartbeat of an owner before us was sent, if it counts at all."""
+        self.last_heartbeat = opened.claimed_at
+        """Monotonic time at which the last heartbeat that counts was sent. (The first is our epoch.)"""
         self._writer = FencedWriter(topic, opened.producer)
         self.lost = self._writer.lost
+        self._beats: dict[bytes, float] = {}
+        """Heartbeats that were not read back yet, and when they were sent."""
+        self._beat = 0
+        self._echo = opened.echo
+        self._echo.start(HEARTBEAT_KEY, self._heard, self._alien, self._writer.fail)
 
     @property
     def reason(self) -> PulsarError | None:
@@ -112,13 +123,10 @@ class StateTable:
 
     def heartbeat(self) -> None:
         """Append one heartbeat; to be called each second. See `last_heartbeat`."""
-        sent = time.monotonic()
-
-        def acknowledged() -> None:
-            self.last_heartbeat = sent
-
-        message = message_of(HEARTBEAT_KEY, str(self.epoch).encode())
-        self._writer.send(message, partial(self._stored, HEARTBEAT_KEY, acknowledged))
+        self._beat += 1
+        value = f"{self.epoch}:{self._beat}".encode()
+        self._beats[value] = time.monotonic()
+        self._writer.send(message_of(HEARTBEAT_KEY, value), partial(self._stored, HEARTBEAT_KEY, _nothing))
 
     async def drain(self) -> None:
         """Wait until everything that was written is stored, or the table is lost."""
@@ -130,7 +138,7 @@ class StateTable:
         Call it only when that is so: the next owner does not wait. Nothing is written if the table is lost.
         """
         record = _owner_record(self.epoch, released=True)
-        self._writer.send(message_of(OWNER_KEY, record), partial(self._stored, OWNER_KEY, lambda: None))
+        self._writer.send(message_of(OWNER_KEY, record), partial(self._stored, OWNER_KEY, _nothing))
         try:
             await self.drain()
         finally:
@@ -139,6 +147,17 @@ class StateTable:
     async def close(self) -> None:
         """Disconnect; sets `lost` without a reason. Whatever is unanswered may be stored or not."""
         await self._writer.close()
+        await blocking(self._echo.close)
+
+    def _heard(self, value: bytes) -> None:
+        sent = self._beats.pop(value, None)  # None: read once more after a reconnect
+        if sent is not None and not self.lost.is_set():
+            self.last_heartbeat = sent
+
+    def _alien(self, key: str) -> None:
+        self._writer.fail(
+            Fenced(f"somebody else wrote {key[:64]!r} to {self.topic}: look at the claim before trying again")
+        )
 
     def _stored(self, key: str, done: Callable[[], None], message_id: Any) -> None:
         if message_id is None:
@@ -153,17 +172,19 @@ class _Opened:
     entries: dict[str, bytes]
     notes: dict[str, bytes]
     previous_owner: PreviousOwner | None
-    fenced_at: float
+    claimed_at: float
     owned_at: float
+    echo: Echo
 
     def close(self) -> None:
         _close(self.producer)
+        self.echo.close()
 
 
 def _open(client: pulsar.Client, topic: str, epoch: int, within: float) -> _Opened:
     deadline = time.monotonic() + within
     producer = open_writer_producer(client, topic)
-    fenced_at = time.monotonic()
+    echo = None
     try:
         barrier = _send(producer, topic, BARRIER_KEY, b"-")
         remaining = max(1.0, deadline - time.monotonic())
@@ -173,13 +194,17 @@ def _open(client: pulsar.Client, topic: str, epoch: int, within: float) -> _Open
             raise Fenced(
                 f"{topic} belongs to epoch {previous.epoch}, ours is {epoch}: the shard has a newer owner"
             )
-        owned_at = time.monotonic()
+        echo = Echo(client, topic, barrier, producer._producer.producer_name())
+        claimed_at = time.monotonic()
         _send(producer, topic, OWNER_KEY, _owner_record(epoch, released=False))
+        owned_at = time.monotonic()
     except BaseException:
         _close(producer)
+        if echo is not None:
+            echo.close()
         raise
     entries, notes = _below(GROUP_PREFIX, table), _below(NOTE_PREFIX, table)
-    return _Opened(producer, entries, notes, previous, fenced_at, owned_at)
+    return _Opened(producer, entries, notes, previous, claimed_at, owned_at, echo)
 
 
 def _below(prefix: str, table: tables.Table) -> dict[str, bytes]:
@@ -221,3 +246,7 @@ def _parse_owner(topic: str, data: bytes | None) -> PreviousOwner | None:
         return PreviousOwner(int(record["epoch"]), bool(record.get("released", False)))
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadableTable(f"{topic}: the owner record {data[:100]!r} cannot be read: {error}") from error
+
+
+def _nothing() -> None:
+    """For records that nobody waits for."""

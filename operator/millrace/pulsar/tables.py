@@ -111,6 +111,10 @@ def open_fenced_producer(
 
     It is "last to arrive", not "highest epoch": read to the end *after* opening, and stop if somebody newer
     wrote. Further options are those of the native client.
+
+    Open one only with a claim to the topic. If two open at once while a third one, which they evict, has a
+    write under way, the broker may stand still for good (4.0.8): one thread holds the topic and waits for the
+    evicted producer, another holds that and waits for the topic.
     """
     try:
         return client.create_producer(
