@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,13 @@ async def kubectl(*arguments: str, stdin: str | None = None) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await process.communicate(stdin.encode() if stdin is not None else None)
+    try:
+        out, err = await process.communicate(stdin.encode() if stdin is not None else None)
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
     if process.returncode:
         raise DemoError(f"kubectl {' '.join(arguments)}: {err.decode().strip()}")
     return out.decode()
@@ -34,14 +41,14 @@ async def apply_example(name: str, namespace: str) -> None:
     await kubectl("apply", "--namespace", namespace, "--filename", str(EXAMPLES / name))
 
 
-async def topic_status(name: str, namespace: str) -> dict[str, Any]:
-    """The status of a CompositeTopic, empty before the operator has seen it."""
+async def status(name: str, namespace: str, *, kind: str = "compositetopic") -> dict[str, Any]:
+    """The status of an object of ours, empty before the operator has seen it."""
     document = json.loads(
-        await kubectl("get", "compositetopic", name, "--namespace", namespace, "-o", "json")
+        await kubectl("get", f"{kind}.millrace.dev", name, "--namespace", namespace, "-o", "json")
     )
-    status: dict[str, Any] = document.get("status", {})
-    status["generation"] = document["metadata"]["generation"]
-    return status
+    found: dict[str, Any] = document.get("status", {})
+    found["generation"] = document["metadata"]["generation"]
+    return found
 
 
 def is_ready(status: dict[str, Any]) -> bool:
@@ -63,15 +70,17 @@ def what_it_waits_for(status: dict[str, Any]) -> str:
     return "no condition yet: is the operator running?"
 
 
-async def wait_until_ready(name: str, namespace: str, seconds: float) -> dict[str, Any]:
-    """Poll until the topic is Ready; past the limit say what it waits for."""
+async def wait_until_ready(
+    name: str, namespace: str, seconds: float, *, kind: str = "compositetopic"
+) -> dict[str, Any]:
+    """Poll until the object is Ready; past the limit say what it waits for."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
-        status = await topic_status(name, namespace)
-        if is_ready(status):
-            return status
+        found = await status(name, namespace, kind=kind)
+        if is_ready(found):
+            return found
         if asyncio.get_running_loop().time() > deadline:
             raise DemoError(
-                f"{namespace}/{name} was not Ready after {seconds:.0f} s ({what_it_waits_for(status)})"
+                f"{namespace}/{name} was not Ready after {seconds:.0f} s ({what_it_waits_for(found)})"
             )
         await asyncio.sleep(0.3)

@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from demo.delivering import FAILING, POISONED, Delivering
 from demo.workload import Workload
 
 
@@ -32,11 +33,12 @@ class Story:
             self.console.print(stamped)
 
 
-def render(story: Story, workload: Workload) -> RenderableType:
+def render(story: Story, workload: Workload, delivering: Delivering) -> RenderableType:
     """The whole screen."""
     return Group(
         Panel(_topics(story.status), title="CompositeTopic", border_style="cyan"),
         Panel(_flow(workload), title="messages", border_style="cyan"),
+        Panel(_deliveries(delivering), title="Subscription", border_style="cyan"),
         Panel(Text.from_markup("\n".join(story.lines[-8:])), title="what happened", border_style="dim"),
     )
 
@@ -68,6 +70,25 @@ def _flow(workload: Workload) -> RenderableType:
     broken = len(checker.violations)
     table.add_row("out of order", Text(str(broken), style="bold red" if broken else "green"))
     table.add_row("repeated", Text(str(checker.repeats), style="bold red" if checker.repeats else "green"))
+    return table
+
+
+def _deliveries(delivering: Delivering) -> RenderableType:
+    deliveries, status = delivering.deliveries, delivering.status
+    checker = deliveries.checker
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for shard in status.get("shards", []):
+        owns = "  ".join(
+            f"[dim]T{each['storageTopicIndex']}[/dim] {each['partitions']}" for each in shard["assignments"]
+        )
+        table.add_row(f"shard {shard['id']}", f"epoch {shard['epoch']}  {shard.get('owner', '-')}  {owns}")
+    waiting = deliveries.missing_of(FAILING)
+    table.add_row("taken by the endpoint", f"{deliveries.taken.total():,}  refused {deliveries.failures:,}")
+    table.add_row(f"{FAILING} (retry queue)", f"{waiting:,} not taken yet")
+    table.add_row(f"{POISONED} (dead-letter queue)", f"{deliveries.missing_of(POISONED):,} not taken")
+    broken = len(checker.violations)
+    table.add_row("out of order", Text(str(broken), style="bold red" if broken else "green"))
+    table.add_row("repeated", str(checker.repeats))
     return table
 
 

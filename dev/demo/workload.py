@@ -25,6 +25,8 @@ class Workload:
     producers: int
     groups: int
     rate: float
+    prefix: str = "customer"
+    """What the groups are called."""
     checker: PromiseChecker = field(default_factory=PromiseChecker)
     acknowledged: int = 0
     per_storage_topic: Counter[int] = field(default_factory=Counter)
@@ -33,11 +35,13 @@ class Workload:
     """Where each message was first read: one that is read again from there was delivered twice, which a fault
     may cause; one that is read from elsewhere was stored twice, which nothing may cause."""
     stored_twice: list[str] = field(default_factory=list)
+    also_told: list[PromiseChecker] = field(default_factory=list)
+    """Further judges, of deliveries to elsewhere, who have to know what was sent."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def produce(self, index: int) -> None:
         """One producer, at its share of the rate, until told to stop; each group belongs to one producer."""
-        mine = [f"customer-{group:04d}" for group in range(index, self.groups, self.producers)]
+        mine = [f"{self.prefix}-{group:04d}" for group in range(index, self.groups, self.producers)]
         pause = self.producers / self.rate
         loop = asyncio.get_running_loop()
         async with await Producer.open(
@@ -48,6 +52,8 @@ class Workload:
             while not self.stopping.is_set():
                 group = mine[sent % len(mine)]
                 number = self.checker.next_number(group)
+                for judge in self.also_told:
+                    judge.next_number(group)
                 payload = json.dumps({"group": group, "number": number, "producer": index}).encode()
                 future = producer.send_nowait(group, payload)
                 task = asyncio.ensure_future(self._acknowledge(future))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ def connection_manifests(namespace: str) -> list[Manifest]:
     rbac = "rbac.authorization.k8s.io"
     return [
         secret("pulsar-admin", "token", token),
+        secret("pulsar-client", "token", token),
         secret("pulsar-ca", "ca.crt", authority),
         {
             "apiVersion": f"{rbac}/v1",
@@ -68,6 +71,7 @@ def connection_manifests(namespace: str) -> list[Manifest]:
                 "isDefault": True,
                 "auth": {"type": "Token"},
                 "adminSecretRef": {"name": "pulsar-admin"},
+                "clientSecretRef": {"name": "pulsar-client"},
                 "tls": {"caSecretRef": {"name": "pulsar-ca"}},
             },
         },
@@ -82,11 +86,13 @@ async def create_connected_namespace(name: str) -> None:
 
 async def remove_namespace_with_data(name: str) -> None:
     """Ask for the data to go as well, then delete the namespace and see it go."""
-    existing = (await kubectl("get", "ct", "-n", name, "-o", "name", "--ignore-not-found")).split()
-    for topic in existing:
-        patch = '{"spec":{"deletionPolicy":"Delete"},"metadata":{"annotations":{"millrace.dev/paused":null}}}'
-        await kubectl("patch", topic, "-n", name, "--type", "merge", "-p", patch)
-        await kubectl("delete", topic, "-n", name, "--timeout=120s")
+    patch = '{"spec":{"deletionPolicy":"Delete"},"metadata":{"annotations":{"millrace.dev/paused":null}}}'
+    for kind in ("msub", "ct"):  # in this order: cursors are on the topics
+        existing = (await kubectl("get", kind, "-n", name, "-o", "name", "--ignore-not-found")).split()
+        for found in existing:
+            await kubectl("patch", found, "-n", name, "--type", "merge", "-p", patch)
+        if existing:
+            await kubectl("delete", *existing, "-n", name, "--timeout=120s")
     await kubectl("delete", "namespace", name, "--timeout=120s")
 
 
@@ -111,39 +117,41 @@ async def get(kind: str, name: str, namespace: str) -> Manifest:
     return document
 
 
-async def status(name: str, namespace: str) -> Manifest:
-    """The status of a CompositeTopic, with the generation of its spec beside it."""
-    document = await get("ct", name, namespace)
+async def status(name: str, namespace: str, *, kind: str = "ct") -> Manifest:
+    """The status of an object, with the generation of its spec beside it."""
+    document = await get(kind, name, namespace)
     return {"generation": document["metadata"]["generation"], **document.get("status", {})}
 
 
-async def ready(name: str, namespace: str, seconds: float = 90.0) -> Manifest:
-    """Wait until the topic is Ready for its newest generation."""
+async def ready(name: str, namespace: str, seconds: float = 90.0, *, kind: str = "ct") -> Manifest:
+    """Wait until the object is Ready for its newest generation."""
     last: Manifest = {}
 
     async def is_ready_now() -> bool:
         nonlocal last
-        last = await status(name, namespace)
+        last = await status(name, namespace, kind=kind)
         return is_ready(last)
 
     await eventually(is_ready_now, timeout=seconds, describe=lambda: what_it_waits_for(last))
     return last
 
 
-async def condition(name: str, namespace: str, kind: str, reason: str, seconds: float = 60.0) -> Manifest:
+async def condition(
+    name: str, namespace: str, type_: str, reason: str, seconds: float = 60.0, *, kind: str = "ct"
+) -> Manifest:
     """Wait until a condition is true for this reason."""
     last: Manifest = {}
 
     async def is_so() -> bool:
         nonlocal last
-        last = await status(name, namespace)
+        last = await status(name, namespace, kind=kind)
         return any(
-            item["type"] == kind and item["status"] == "True" and item["reason"] == reason
+            item["type"] == type_ and item["status"] == "True" and item["reason"] == reason
             for item in last.get("conditions", [])
         )
 
     await eventually(
-        is_so, timeout=seconds, describe=lambda: f"wanted {kind}/{reason}, has {last.get('conditions')}"
+        is_so, timeout=seconds, describe=lambda: f"wanted {type_}/{reason}, has {last.get('conditions')}"
     )
     return last
 
@@ -177,6 +185,12 @@ async def operator_available(seconds: str = "120s") -> None:
     )
 
 
+async def sandbox(*arguments: str) -> None:
+    """What only the sandbox can do: kill and restart the parts that a cluster stands on."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "sandbox", *arguments)
+    assert await process.wait() == 0, f"sandbox {' '.join(arguments)} failed"
+
+
 __all__ = [
     "admin",
     "apply",
@@ -190,5 +204,6 @@ __all__ = [
     "operator_pods",
     "ready",
     "remove_namespace_with_data",
+    "sandbox",
     "status",
 ]

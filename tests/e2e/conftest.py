@@ -1,4 +1,4 @@
-"""A namespace per test with a working PulsarConnection in it, removed with everything in Pulsar."""
+"""A namespace per test or module with a working PulsarConnection, removed with everything in Pulsar."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from millrace.client import Connection
 from tests.e2e import cluster
+from tests.e2e.subscriptions import Shop, open_shop
 
 
 @pytest.fixture
@@ -19,6 +21,17 @@ async def namespace() -> AsyncIterator[str]:
     await cluster.create_connected_namespace(name)
     yield name
     await cluster.remove_namespace_with_data(name)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    """A Subscription at work, for all tests of a module: each has groups of its own."""
+    name = f"e2e-{uuid.uuid4().hex[:8]}"
+    await cluster.create_connected_namespace(name)
+    try:
+        yield await open_shop(name, 4)
+    finally:
+        await cluster.remove_namespace_with_data(name)
 
 
 @pytest.fixture

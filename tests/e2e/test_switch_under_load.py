@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -33,12 +32,12 @@ async def kill_the_operator(namespace: str, name: str) -> None:
 
 
 async def restart_pulsar(namespace: str, name: str) -> None:
-    await sandbox("restart", "pulsar")
+    await cluster.sandbox("restart", "pulsar")
 
 
 async def kill_pulsar(namespace: str, name: str) -> None:
-    await sandbox("kill", "pulsar")
-    await sandbox("restart", "pulsar")
+    await cluster.sandbox("kill", "pulsar")
+    await cluster.sandbox("restart", "pulsar")
 
 
 async def unload_every_topic(namespace: str, name: str) -> None:
@@ -47,11 +46,6 @@ async def unload_every_topic(namespace: str, name: str) -> None:
         for topic in status["storageTopics"]:
             for partition in range(topic["partitions"]):
                 await admin.unload(f"{topic['topic']}-partition-{partition}")
-
-
-async def sandbox(*arguments: str) -> None:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "sandbox", *arguments)
-    assert await process.wait() == 0, f"sandbox {' '.join(arguments)} failed"
 
 
 @contextlib.asynccontextmanager
