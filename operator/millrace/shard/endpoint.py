@@ -160,20 +160,24 @@ class Endpoint:
             task.add_done_callback(self._connected)
 
     async def _connect(self) -> None:
-        url = self._url
+        url, connection, made = self._url, _Connection(self), False
         try:
             async with asyncio.timeout(self._connect_timeout):
                 await self._loop.create_connection(
-                    lambda: _Connection(self),
+                    lambda: connection,
                     url.host,
                     url.port,
                     ssl=None if self._tls is None else self._tls.current(),
                     server_hostname=url.host if url.tls else None,
                 )
+            made = True
         except TimeoutError:
             self._give_up(f"no connection to {url.where} within {self._connect_timeout:g} s")
         except (OSError, ValueError, EOFError) as error:
             self._give_up(f"cannot connect to {url.where}: {_told(error)}")
+        finally:
+            if not made:
+                connection.abandon()
 
     def _connected(self, task: asyncio.Task[None]) -> None:
         self._connecting.discard(task)
@@ -215,12 +219,14 @@ class Endpoint:
 class _Connection(asyncio.Protocol):
     """One connection: idle, or with exactly one request whose answer has not come."""
 
-    __slots__ = ("_done", "_endpoint", "_reader", "_transport", "_write", "deadline")
+    __slots__ = ("_abandoned", "_done", "_endpoint", "_made", "_reader", "_transport", "_write", "deadline")
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._reader = AnswerReader()
         self._done: Done | None = None
+        self._abandoned = False
+        self._made = False
         self._transport: asyncio.Transport
         self._write: Callable[[bytes], None]
         self.deadline = 0.0
@@ -250,8 +256,18 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
         self._ended(error)
 
+    def abandon(self) -> None:
+        """Making it was given up. uvloop may tell of its beginning all the same, and then of no end."""
+        self._abandoned = True
+        if self._made:
+            self.fail("the connection was given up while it was made")
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ready for the first request."""
+        if self._abandoned:
+            cast("asyncio.Transport", transport).abort()
+            return
+        self._made = True
         self._transport = cast("asyncio.Transport", transport)
         self._write = self._transport.write
         self._endpoint.opened(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -456,3 +457,17 @@ async def test_whoever_gives_up_waiting_leaves_the_connection_in_order() -> None
         impatient.cancel()
         released.set()
         assert (await post(client, b"second")).status == 204
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_connection_that_is_made_just_when_it_is_given_up_holds_up_no_request(turns: int) -> None:
+    async with raw_endpoint(answering(NO_CONTENT)) as server:
+        url = server.url.replace("localhost", "127.0.0.1")  # no thread that would look the name up
+        async with client_of(url, connect_timeout=0.05, patience=60.0) as client:
+            first = asyncio.ensure_future(post(client))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            time.sleep(0.1)  # noqa: ASYNC251 - a loop that stands still meets the end and the time-out at once
+            async with asyncio.timeout(10):
+                await first
+                assert (await post(client)).status == 204
