@@ -60,7 +60,7 @@ class ParkedQueue:
         """Append a copy. `done` is called in the event loop, in the order of the calls; not after a loss.
 
         `done(None)` means that the copy is too large for the broker, with all that was added to it; it
-        concerns this copy only.
+        concerns this copy only, and may be told before earlier ones are stored.
         """
         message = message_of(group, payload, properties)
         self._writer.send(message, partial(self._stored, done))
