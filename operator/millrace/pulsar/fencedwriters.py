@@ -15,6 +15,7 @@ all that have gathered.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 from collections import deque
@@ -26,7 +27,7 @@ import _pulsar
 import pulsar
 
 from millrace.pulsar.clients import blocking
-from millrace.pulsar.errors import Fenced, PulsarError, Rejected, TopicTerminated, Unavailable
+from millrace.pulsar.errors import Fenced, PulsarError, Rejected, TopicTerminated, Unavailable, from_client
 from millrace.pulsar.tables import open_fenced_producer
 
 LOGGER = logging.getLogger(__name__)
@@ -36,6 +37,9 @@ MAX_PENDING = 10_000
 
 BATCH_DELAY_MS = 2
 """How long a message may wait for company."""
+
+ANSWER_SECONDS = 10.0
+"""How long one record may take where somebody waits for it."""
 
 # As numbers: comparing the client's own result objects takes a microsecond a message.
 OK = int(_pulsar.Result.Ok)
@@ -164,6 +168,24 @@ def open_writer_producer(client: pulsar.Client, topic: str) -> pulsar.Producer:
         batching_max_messages=1000,
         batching_max_publish_delay_ms=BATCH_DELAY_MS,
     )
+
+
+def send_and_wait(producer: pulsar.Producer, topic: str, key: str, value: bytes) -> Any:
+    """Send one record and wait for its id, but not for ever: the producer itself never gives up. Blocks."""
+    answer: concurrent.futures.Future[tuple[Any, Any]] = concurrent.futures.Future()
+    producer._producer.send_async(
+        message_of(key, value), lambda result, message_id: answer.set_result((result, message_id))
+    )
+    try:
+        result, message_id = answer.result(ANSWER_SECONDS)
+    except TimeoutError:
+        raise Unavailable(
+            f"cannot write to {topic}: no answer within {ANSWER_SECONDS:.0f} s; it will be tried again"
+        ) from None
+    if int(result) != OK:
+        raised = getattr(pulsar, result.name, pulsar.PulsarException)
+        raise from_client(raised(result.name), f"write to {topic}")
+    return message_id
 
 
 def message_of(key: str, value: bytes | None, properties: dict[str, str] | None = None) -> Any:

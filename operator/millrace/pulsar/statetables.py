@@ -17,7 +17,6 @@ shard about itself under `n:`.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import json
 import time
@@ -33,8 +32,14 @@ from millrace.pulsar.admin import Admin
 from millrace.pulsar.clients import blocking, blocking_whole
 from millrace.pulsar.descriptors import ensure_descriptor_topic
 from millrace.pulsar.echoes import Echo
-from millrace.pulsar.errors import Fenced, PulsarError, Unavailable, UnreadableTable, from_client
-from millrace.pulsar.fencedwriters import FencedWriter, message_of, open_writer_producer, too_large
+from millrace.pulsar.errors import Fenced, PulsarError, UnreadableTable
+from millrace.pulsar.fencedwriters import (
+    FencedWriter,
+    message_of,
+    open_writer_producer,
+    send_and_wait,
+    too_large,
+)
 
 VERSION = 1
 OWNER_KEY, HEARTBEAT_KEY, BARRIER_KEY = "owner", "heartbeat", "barrier"
@@ -43,9 +48,6 @@ NOTE_PREFIX = "n:"
 
 COMPACTION_THRESHOLD = 4 * 1024 * 1024
 """Bytes of new records after which the broker compacts: each time it writes the whole table again."""
-
-OPENING_SECONDS = 10.0
-"""How long one write may take while a table is being opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def _open(client: pulsar.Client, topic: str, epoch: int, within: float) -> _Open
     producer = open_writer_producer(client, topic)
     echo = None
     try:
-        barrier = _send(producer, topic, BARRIER_KEY, b"-")
+        barrier = send_and_wait(producer, topic, BARRIER_KEY, b"-")
         remaining = max(1.0, deadline - time.monotonic())
         table = tables.read_to_blocking(client, topic, tables.entry_of(barrier), timeout=remaining)
         previous = _parse_owner(topic, table.get(OWNER_KEY))
@@ -196,7 +198,7 @@ def _open(client: pulsar.Client, topic: str, epoch: int, within: float) -> _Open
             )
         echo = Echo(client, topic, barrier, producer._producer.producer_name())
         claimed_at = time.monotonic()
-        _send(producer, topic, OWNER_KEY, _owner_record(epoch, released=False))
+        send_and_wait(producer, topic, OWNER_KEY, _owner_record(epoch, released=False))
         owned_at = time.monotonic()
     except BaseException:
         _close(producer)
@@ -209,24 +211,6 @@ def _open(client: pulsar.Client, topic: str, epoch: int, within: float) -> _Open
 
 def _below(prefix: str, table: tables.Table) -> dict[str, bytes]:
     return {key[len(prefix) :]: value for key, value in table.items() if key.startswith(prefix)}
-
-
-def _send(producer: pulsar.Producer, topic: str, key: str, value: bytes) -> Any:
-    """Send one record and wait for it, but not for ever: the producer itself never gives up."""
-    answer: concurrent.futures.Future[tuple[Any, Any]] = concurrent.futures.Future()
-    producer._producer.send_async(
-        message_of(key, value), lambda result, message_id: answer.set_result((result, message_id))
-    )
-    try:
-        result, message_id = answer.result(OPENING_SECONDS)
-    except TimeoutError:
-        raise Unavailable(
-            f"cannot write to {topic}: no answer within {OPENING_SECONDS:.0f} s; it will be tried again"
-        ) from None
-    if result != pulsar._pulsar.Result.Ok:
-        raised = getattr(pulsar, result.name, pulsar.PulsarException)
-        raise from_client(raised(result.name), f"write to {topic}")
-    return message_id
 
 
 def _close(producer: pulsar.Producer) -> None:
