@@ -37,7 +37,9 @@ def status(
     now: datetime,
 ) -> SubscriptionStatus:
     """What to write. What is not known in this reconciliation stays as it was."""
-    lag = counted(before.lag, lag_of(known), now)
+    blocked, dead = _groups(known, before)
+    groups = ((before.blocked_groups or 0, blocked or 0), (before.dead_lettered_groups or 0, dead or 0))
+    lag = counted(before.lag, lag_of(known), now, *groups)
     fresh = lag is not before.lag or before.lag is None
     count = running_count(known)
     effective = before.effective_shard_count
@@ -66,14 +68,18 @@ def status(
         else sum(1 for lease in leases if lease.holder is not None),
         shards=shards,
         lag=lag,
-        blocked_groups=sum(lease.blocked_groups for lease in leases)
-        if leases is not None and fresh
-        else before.blocked_groups,
-        dead_lettered_groups=sum(lease.dead_lettered_groups for lease in leases)
-        if leases is not None and fresh
-        else before.dead_lettered_groups,
+        blocked_groups=blocked if fresh else before.blocked_groups,
+        dead_lettered_groups=dead if fresh else before.dead_lettered_groups,
         conditions=conditions,
     )
+
+
+def _groups(known: Knowledge, before: SubscriptionStatus) -> tuple[int | None, int | None]:
+    """How many groups are blocked, and have dead letters, as their shards say."""
+    if known.workload is None:
+        return before.blocked_groups, before.dead_lettered_groups
+    leases = known.workload.leases
+    return sum(each.blocked_groups for each in leases), sum(each.dead_lettered_groups for each in leases)
 
 
 def _generation(known: Knowledge, queue: Queue, before: int | None) -> int | None:
@@ -173,8 +179,11 @@ def lag_of(known: Knowledge) -> Lag | None:
     )
 
 
-def counted(before: Lag | None, found: Lag | None, now: datetime) -> Lag | None:
-    """The lag to write: the one before, unless that is old or far from what was found."""
+def counted(before: Lag | None, found: Lag | None, now: datetime, *groups: tuple[int, int]) -> Lag | None:
+    """The lag to write: the one before, unless that is old or far from what was found.
+
+    `groups` are further counts, as they were written and as they were found, that move together with it.
+    """
     if found is None:
         return before
     fresh = found.model_copy(update={"observed_at": now.replace(microsecond=0)})
@@ -184,6 +193,7 @@ def counted(before: Lag | None, found: Lag | None, now: datetime) -> Lag | None:
         (before.main, found.main),
         (before.retry, found.retry),
         (before.dead_letter, found.dead_letter),
+        *groups,
     )
     if all(old == new for old, new in pairs):
         return before

@@ -173,16 +173,26 @@ def test_lag_is_written_once_a_minute_or_when_much_changed(
         assert made == found.model_copy(update={"observed_at": NOW})
 
 
-def test_counts_of_groups_move_only_with_the_lag() -> None:
+@pytest.mark.parametrize("backlog", [5, 6], ids=["the same lag", "another lag"])
+def test_counts_of_groups_are_written_as_seldom_as_the_lag(backlog: int) -> None:
     before = written(known(4, backlog=5))
-    found = known(4, backlog=6)
-    busier = replace(found, workload=Workload((ShardLease(0, "pod-0", 1, 500),)))
+    found = known(4, backlog=backlog)
+    busier = replace(found, workload=Workload((ShardLease(0, "pod-0", 1, 500, 3),)))
 
     soon = written(busier, before=before, now=NOW + timedelta(seconds=5))
     later = written(busier, before=before, now=NOW + timedelta(seconds=65))
 
     assert soon.blocked_groups == before.blocked_groups == 20
     assert later.blocked_groups == 500
+
+
+def test_the_first_group_that_is_blocked_is_told_at_once() -> None:
+    idle = known(4, backlog=5)
+    before = written(replace(idle, workload=Workload((ShardLease(0, "pod-0", 1),))))
+
+    after = written(idle, before=before, now=NOW + timedelta(seconds=1))
+
+    assert (before.blocked_groups, after.blocked_groups) == (0, 20)
 
 
 # The count
