@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sandbox.builds import BUILDS, Build
+from sandbox.builds import BUILDS, Build, ensure
 from sandbox.layout import SandboxError
 
 
@@ -106,3 +107,35 @@ def test_every_build_of_the_sandbox_is_pinned_by_version_and_by_sum() -> None:
     for build in BUILDS.values():
         assert build.version.startswith("v")
         assert f"{build.versioned_by} {build.version} h1:" in (build.module / "go.sum").read_text()
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    """A program that needs nothing from anywhere."""
+    monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
+    module = tmp_path / "module"
+    (module / "api").mkdir(parents=True)
+    (module / "api" / "go.mod").write_text("module example.com/api\n\ngo 1.21\n")
+    (module / "go.mod").write_text(
+        "module example.com/tool\n\ngo 1.21\n\n"
+        "require example.com/api v1.0.0\n\nreplace example.com/api => ./api\n"
+    )
+    (module / "main.go").write_text("package main\n\nfunc main() {}\n")
+    return Build("tool", module, ".", versioned_by="example.com/api", links=("called-so-too",))
+
+
+def test_a_build_is_complete_or_not_there_and_what_a_killed_one_left_goes(small: Build) -> None:
+    killed = small.directory.parent / f".{small.directory.name}-killed"
+    killed.mkdir(parents=True)
+    (killed / "tool").write_bytes(b"half")
+    directory = ensure(small)
+    assert {path.name for path in directory.iterdir()} == {"tool", "called-so-too"}
+    subprocess.run([directory / "called-so-too"], check=True)
+    assert [path for path in directory.parent.iterdir() if path.is_dir()] == [directory]
+
+
+def test_a_build_that_fails_says_why_and_leaves_nothing(small: Build) -> None:
+    (small.module / "main.go").write_text("package main\n\nfunc main() { missing() }\n")
+    with pytest.raises(SandboxError, match="undefined: missing"):
+        ensure(small)
+    assert [path for path in small.directory.parent.iterdir() if path.is_dir()] == []
