@@ -16,6 +16,7 @@ from millrace.controller import (
     handlers,
     metrics,
     pulsarconnections,
+    riskregister,
 )
 from millrace.controller.connections import Connections
 from millrace.controller.events import Events
@@ -34,7 +35,6 @@ KINDS = {
     pulsarconnections.PLURAL: pulsarconnections.KIND,
     compositetopics.PLURAL: compositetopics.KIND,
 }
-AUDIT_EVERY = 30.0
 FIRST_AUDITS_EVERY = 0.5
 CONNECTION_RESYNC = 60.0
 
@@ -64,7 +64,8 @@ class Leader:
                 kube=kube,
                 inventory=self._inventory,
                 connections=self._connections,
-                risks=RiskRegister(),
+                # Who compares more often wants to know more often.
+                risks=RiskRegister(min(riskregister.GOOD_FOR, settings.resync_seconds)),
                 statuses=statuses,
                 cluster_id=cluster_id,
                 resync=settings.resync_seconds,
@@ -170,4 +171,5 @@ class Leader:
                     self._health.listed = True
                     self._listed.set()
                     logger.info("all objects are seen")
-            await asyncio.sleep(AUDIT_EVERY if self._listed.is_set() else FIRST_AUDITS_EVERY)
+            every = self._settings.audit_seconds
+            await asyncio.sleep(every if self._listed.is_set() else min(every, FIRST_AUDITS_EVERY))

@@ -25,6 +25,7 @@ def test_what_is_missing_has_a_default() -> None:
         log_level="INFO",
         workers=16,
         resync_seconds=600.0,
+        audit_seconds=30.0,
         connections_file=CONNECTIONS_FILE,
     )
 
@@ -42,6 +43,7 @@ def test_everything_can_be_set() -> None:
             "MILLRACE_LOG_LEVEL": "debug",
             "MILLRACE_WORKERS": "4",
             "MILLRACE_RESYNC_SECONDS": "0.5",
+            "MILLRACE_AUDIT_SECONDS": "5",
             "MILLRACE_DEFAULT_CONNECTION": "/tmp/connection.yaml",
         }
     )
@@ -56,6 +58,7 @@ def test_everything_can_be_set() -> None:
         log_level="DEBUG",
         workers=4,
         resync_seconds=0.5,
+        audit_seconds=5.0,
         connections_file=Path("/tmp/connection.yaml"),
     )
 
@@ -71,6 +74,7 @@ def test_everything_can_be_set() -> None:
         "MILLRACE_LOG_LEVEL",
         "MILLRACE_WORKERS",
         "MILLRACE_RESYNC_SECONDS",
+        "MILLRACE_AUDIT_SECONDS",
         "MILLRACE_DEFAULT_CONNECTION",
     ],
 )
