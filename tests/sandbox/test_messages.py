@@ -54,6 +54,13 @@ def test_a_cluster_of_ones_own_has_to_be_named(command: str) -> None:
     assert "KUBECONFIG names no file" in refused.stderr
 
 
+@pytest.mark.parametrize("command", ["restart", "kill"])
+def test_who_uses_a_cluster_of_their_own_does_not_hit_a_sandbox_by_accident(command: str) -> None:
+    refused = without_root(command, "pulsar", MILLRACE_USE_CLUSTER="1", KUBECONFIG="/etc/hostname")
+    assert refused.returncode == 1
+    assert "MILLRACE_USE_CLUSTER is set" in refused.stderr
+
+
 @pytest.mark.parametrize("command", ["status", "env", "down"])
 def test_a_name_that_cannot_be_used_is_refused(command: str) -> None:
     refused = commands.run("../elsewhere", command)

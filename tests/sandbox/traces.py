@@ -1,7 +1,9 @@
 """What a sandbox leaves on the machine, found without any code of the sandbox: by looking for its name.
 
 Names are made up anew for each test, so whatever mentions one belongs to it. What a process was started with
-may not mention it, as in a pod; those are found by the network namespace and the cgroup that they are in.
+may not mention it, as in a pod; those are found by the cgroup and the network namespace that they are in. The
+kernel gives a namespace's number to the next one as soon as it is free, so after `down` the very processes
+that were seen before are looked for.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 PLACES = ("/run", "/var/lib", "/var/log", "/var/tmp", "/tmp", "/etc", "/dev/shm")
@@ -17,10 +20,20 @@ OTHERS = (Path("/var/lib/millrace"), Path("/run/millrace"))
 """Where other sandboxes have their files: those are not looked through."""
 
 
-def of(name: str, namespaces: frozenset[int] = frozenset()) -> list[str]:
-    """Everything that is there, in words; `namespaces` are the network namespaces it had."""
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process; the time of its start tells it from another one with the same pid."""
+
+    pid: int
+    started: str
+    words: str
+
+
+def of(name: str, seen: frozenset[Process] = frozenset()) -> list[str]:
+    """Everything that is there, in words; `seen` are processes that it had."""
+    there = processes(name) | frozenset(each for each in seen if _started(each.pid) == each.started)
     return [
-        *_processes(name, namespaces | network_namespaces(name)),
+        *(f"process {each.pid}: {each.words}" for each in there),
         *(f"mount {line}" for line in _lines("/proc/self/mountinfo", name)),
         *(f"socket {line}" for line in _lines("/proc/net/unix", name)),
         *_network_namespaces_by_name(name),
@@ -40,19 +53,31 @@ def network_namespaces(name: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _processes(name: str, namespaces: frozenset[int]) -> Iterator[str]:
+def processes(name: str) -> frozenset[Process]:
+    """Every process of the sandbox that lives."""
+    namespaces, found = network_namespaces(name), set()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if (process / "stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}:
-                continue
             words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            mentions = (
+            belongs = (
                 name in words
                 or name in (process / "environ").read_text(errors="replace")
                 or name in (process / "cgroup").read_text()
+                or (process / "ns" / "net").stat().st_ino in namespaces
             )
-            if mentions or (process / "ns" / "net").stat().st_ino in namespaces:
-                yield f"process {process.name}: {words[:120]}"
+            pid = int(process.name)
+            if belongs and (started := _started(pid)):
+                found.add(Process(pid, started, words[:120]))
+    return frozenset(found)
+
+
+def _started(pid: int) -> str:
+    """When a process was started; nothing if it is gone, or dead and waits only for its parent to notice."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state in {"Z", "X"} else rest[18]
 
 
 def _lines(path: str, name: str) -> list[str]:
