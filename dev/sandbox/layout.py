@@ -87,6 +87,11 @@ class Layout:
         return self.state / "admin.kubeconfig"
 
     @property
+    def kubectl_cache(self) -> Path:
+        """What kubectl and Helm remember of the API server: by its address, which all sandboxes share."""
+        return self.state / "kubectl-cache"
+
+    @property
     def containerd_socket(self) -> Path:
         """For the kubelet and for ctr."""
         return self.run / "containerd.sock"

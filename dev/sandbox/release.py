@@ -90,10 +90,11 @@ def _run_helm(layout: Layout, *arguments: str, stdin: str | None = None) -> str:
     }
     # It ends with this process: left alone, it would be in the way of the next one.
     mortal = ["setpriv", "--pdeathsig", "KILL"]
+    places |= {"KUBECONFIG": str(layout.kubeconfig), "KUBECACHEDIR": str(layout.kubectl_cache)}
     result = subprocess.run(
         [*layout.enter(), *mortal, str(builds.program("helm")), *arguments],
         input=stdin,
-        env={**os.environ, **places, "KUBECONFIG": str(layout.kubeconfig)},
+        env={**os.environ, **places},
         capture_output=True,
         text=True,
         check=False,

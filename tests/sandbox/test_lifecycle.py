@@ -26,6 +26,7 @@ def test_up_can_be_repeated_down_leaves_nothing_and_a_neighbour_notices_neither(
     try:
         commands.succeed(neighbour, *CONTROL_PLANE)
         assert commands.answers(neighbour)
+        assert_kubectl_remembers_apart(name, neighbour)
         assert not set(commands.running(neighbour).values()) & set(before.values())
         seen = traces.processes(neighbour)
         assert {each.pid for each in seen} >= set(commands.running(neighbour).values())
@@ -35,6 +36,14 @@ def test_up_can_be_repeated_down_leaves_nothing_and_a_neighbour_notices_neither(
     assert commands.running(name) == before
     assert commands.answers(name)
     commands.succeed(neighbour, "down")
+
+
+def assert_kubectl_remembers_apart(*names: str) -> None:
+    """By default it remembers kinds by the server's address, and that is the same in every sandbox."""
+    for name in names:
+        own = Path("/var/lib/millrace", name, "kubectl-cache", "discovery")
+        commands.succeed(name, "exec", "--", "kubectl", "api-resources")
+        assert any(own.rglob("servergroups.json")), f"{own} is empty"
 
 
 def test_down_of_a_sandbox_that_never_was_is_fine() -> None:

@@ -55,7 +55,7 @@ def test_no_place_of_a_sandbox_is_or_contains_one_of_another() -> None:
 
 def test_everything_that_is_written_is_below_the_two_directories_that_down_removes() -> None:
     layout = Layout("dev")
-    for written in (layout.logs, layout.pki, layout.kubeconfig):
+    for written in (layout.logs, layout.pki, layout.kubeconfig, layout.kubectl_cache):
         assert layout.state in written.parents
     assert layout.run in layout.containerd_socket.parents
 
