@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.sandbox import commands
+from tests.sandbox import commands, traces
 
 # The modules first, for another user may not be able to read them.
 WITHOUT_ROOT = """
@@ -82,6 +82,7 @@ def test_killing_what_does_not_run_or_does_not_exist_is_refused() -> None:
         refused = commands.run(name, "kill", component)
         assert refused.returncode == 1
         assert said in refused.stderr
+    assert traces.of(name) == [], "a refusal leaves nothing behind"
 
 
 def test_a_shell_can_evaluate_what_env_prints() -> None:
@@ -106,3 +107,4 @@ def test_a_shell_can_evaluate_what_env_prints() -> None:
     assert token.startswith(f"/var/lib/millrace/{name}/")
     assert enter.split() == ["nsenter", f"--net=/run/netns/millrace-{name}"]
     assert kubectl.endswith("/kubectl")
+    assert traces.of(name) == [], "asking makes nothing"
