@@ -130,12 +130,23 @@ def _status(layout: Layout, _: argparse.Namespace) -> int:
 
 
 def _restart(layout: Layout, options: argparse.Namespace) -> None:
+    _refuse_for_own_cluster()
     with _alone(layout):
         stack.restart(layout, options.component)
 
 
 def _kill(layout: Layout, options: argparse.Namespace) -> None:
+    _refuse_for_own_cluster()
     stack.kill(layout, options.component)
+
+
+def _refuse_for_own_cluster() -> None:
+    """Whoever uses a cluster of their own does not mean the sandbox that may be there beside it."""
+    if environment.uses_own_cluster():
+        raise SandboxError(
+            f"{environment.USE_CLUSTER} is set, and this is for a sandbox's components: unset it, "
+            "or do the same to your own cluster by your own means"
+        )
 
 
 def _logs(layout: Layout, options: argparse.Namespace) -> int:

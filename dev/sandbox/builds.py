@@ -136,7 +136,10 @@ def module_directory(build: Build, module: str) -> Path:
 def _make(build: Build, directory: Path, step: progress.Step) -> None:
     step.say("resolving and downloading modules")
     total = len(_go(build, "list", "-deps", build.package).splitlines())
-    temporary = Path(tempfile.mkdtemp(prefix=f".{build.name}-", dir=directory.parent))
+    # What is there already was left by a build that was killed: the lock is ours.
+    for unfinished in directory.parent.glob(f".{directory.name}-*"):
+        shutil.rmtree(unfinished, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
         command = [
             "go",

@@ -37,6 +37,7 @@ def kubectl(layout: Layout, *arguments: str, stdin: str | None = None) -> str:
         *layout.enter(),
         str(builds.program("kubectl")),
         f"--kubeconfig={layout.kubeconfig}",
+        f"--cache-dir={layout.kubectl_cache}",
         *arguments,
     ]
     result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)

@@ -37,6 +37,7 @@ def variables(layout: Layout) -> dict[str, str]:
         "SANDBOX": layout.name,
         "SANDBOX_ENTER": shlex.join(layout.enter()),
         "KUBECONFIG": str(layout.kubeconfig),
+        "KUBECACHEDIR": str(layout.kubectl_cache),
         "PULSAR_SERVICE_URL": broker.service_url,
         "PULSAR_ADMIN_URL": broker.admin_url,
         "PULSAR_TOKEN_FILE": str(broker.admin_token_file),

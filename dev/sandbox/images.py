@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox import buildah, progress
-from sandbox.layout import REPOSITORY, Layout, SandboxError, cache_root
+from sandbox.layout import REPOSITORY, Layout, SandboxError
 
 _PAUSE_SOURCE = Path(__file__).resolve().parent / "pause"
 _PAUSE_CONTAINERFILE = 'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
@@ -137,7 +137,8 @@ def _build_pause(image: Image) -> None:
 
 
 def _import(layout: Layout, image: Image) -> None:
-    with tempfile.TemporaryDirectory(dir=cache_root(), prefix="image-") as scratch:
+    # Below the sandbox: if this is killed, `down` removes what is left.
+    with tempfile.TemporaryDirectory(dir=layout.state, prefix="image-") as scratch:
         archive = Path(scratch) / "image.tar"
         buildah.export(image.reference, archive)
         _ctr(layout, "images", "import", str(archive))

@@ -38,9 +38,11 @@ class Layout:
     def named(cls, name: str | None = None) -> Layout:
         """The sandbox that was asked for, by argument or by `SANDBOX`; `dev` if neither says."""
         chosen = name or os.environ.get("SANDBOX") or "dev"
-        if not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", chosen):
+        # It becomes part of the node's name, and Kubernetes refuses one that ends with a dash.
+        if not re.fullmatch(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?", chosen):
             raise SandboxError(
-                f"{chosen!r} is no name for a sandbox: use up to 20 of a-z, 0-9 and '-', a letter first"
+                f"{chosen!r} is no name for a sandbox: use up to 20 of a-z, 0-9 and '-', a letter first "
+                "and no '-' last"
             )
         return cls(chosen)
 
@@ -83,6 +85,11 @@ class Layout:
     def kubeconfig(self) -> Path:
         """The administrator's."""
         return self.state / "admin.kubeconfig"
+
+    @property
+    def kubectl_cache(self) -> Path:
+        """What kubectl and Helm remember of the API server: by its address, which all sandboxes share."""
+        return self.state / "kubectl-cache"
 
     @property
     def containerd_socket(self) -> Path:

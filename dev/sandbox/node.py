@@ -227,6 +227,8 @@ def _dns(layout: Layout) -> Daemon:
 
 
 def _write(path: Path, text: str) -> Path:
+    """Write a file unless it says the same already: kube-proxy ends when its configuration is touched."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
     return path

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from sandbox.layout import CLUSTER_DOMAIN, NODE_IP, Layout, SandboxError
 
+AUTHORITY = "ca"
 _DAYS = "3650"
 _EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc")
 
@@ -36,7 +37,7 @@ class Pair:
 
 def authority(layout: Layout) -> Pair:
     """The certificate authority, made at the first call."""
-    pair = _pair(layout, "ca")
+    pair = places(layout, AUTHORITY)
     if not pair.complete:
         _certificate(
             pair,
@@ -56,7 +57,7 @@ def issue(
 ) -> Pair:
     """A certificate for a server (`names`: DNS names or addresses) or a client, made at the first call."""
     signer = authority(layout)
-    pair = _pair(layout, name)
+    pair = places(layout, name)
     if not pair.complete:
         subject = (f"/O={organization}" if organization else "") + f"/CN={common_name}"
         extensions = [
@@ -142,7 +143,8 @@ def _alternative(name: str) -> str:
     return f"{'IP' if is_address else 'DNS'}:{name}"
 
 
-def _pair(layout: Layout, name: str) -> Pair:
+def places(layout: Layout, name: str) -> Pair:
+    """Where a certificate and its key are, or will be; asking makes nothing."""
     return Pair(layout.pki / f"{name}.crt", layout.pki / f"{name}.key")
 
 

@@ -108,9 +108,9 @@ def marked(layout: Layout) -> set[int]:
 def start(layout: Layout, daemon: Daemon) -> None:
     """Start a daemon unless it runs already, and wait until it is ready."""
     if pid_of(layout, daemon.name) is None:
+        _record_if_forgotten(layout, daemon)
+    if pid_of(layout, daemon.name) is None:
         layout.logs.mkdir(parents=True, exist_ok=True)
-        pid_file = _pid_file(layout, daemon.name)
-        pid_file.parent.mkdir(parents=True, exist_ok=True)
         with (layout.logs / f"{daemon.name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [*layout.enter(), *daemon.argv],
@@ -121,9 +121,28 @@ def start(layout: Layout, daemon: Daemon) -> None:
                 env={**_environment(layout), **daemon.env},
                 cwd="/",
             )
-        stat = _stat(process.pid)
-        pid_file.write_text(json.dumps({"pid": process.pid, "started": stat[1] if stat else ""}))
+        _record(layout, daemon.name, process.pid)
     wait_until_ready(layout, daemon)
+
+
+def _record(layout: Layout, name: str, pid: int) -> None:
+    stat = _stat(pid)
+    path = _pid_file(layout, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"pid": pid, "started": stat[1] if stat else ""}))
+
+
+def _record_if_forgotten(layout: Layout, daemon: Daemon) -> None:
+    """Write down a daemon that runs without a record: who started it was killed before it could do so."""
+    wanted = "\0".join([*daemon.argv, ""]).encode()
+    started: dict[int, int] = {}
+    for pid in marked(layout):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == wanted and (stat := _stat(pid)):
+                started[pid] = int(stat[1])
+    if started:
+        # A child that it has just forked looks the same, and is younger.
+        _record(layout, daemon.name, min(started, key=started.__getitem__))
 
 
 def wait_until_ready(layout: Layout, daemon: Daemon) -> None:

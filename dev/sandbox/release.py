@@ -61,6 +61,7 @@ def values(image: images.Image, layout: Layout) -> dict[str, Any]:
 
 
 def _helm(layout: Layout, image: images.Image) -> None:
+    _forget_interrupted(layout)
     try:
         _run_helm(
             layout,
@@ -73,15 +74,27 @@ def _helm(layout: Layout, image: images.Image) -> None:
         raise SandboxError(f"{failure}\n{_what_pods_say(layout)}") from None
 
 
+def _forget_interrupted(layout: Layout) -> None:
+    """Take away the record of a Helm that was killed: to the next one it would be at work for ever.
+
+    What it had made already carries the release's name, so the next one takes it over.
+    """
+    unfinished = f"owner=helm,name={NAME},status in (pending-install,pending-upgrade,pending-rollback)"
+    controlplane.kubectl(layout, "delete", "secret", "--namespace", NAMESPACE, "--selector", unfinished)
+
+
 def _run_helm(layout: Layout, *arguments: str, stdin: str | None = None) -> str:
     # Helm's own files belong to the sandbox too, and go with it.
     places = {
         f"HELM_{kind}_HOME": str(layout.state / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")
     }
+    # It ends with this process: left alone, it would be in the way of the next one.
+    mortal = ["setpriv", "--pdeathsig", "KILL"]
+    places |= {"KUBECONFIG": str(layout.kubeconfig), "KUBECACHEDIR": str(layout.kubectl_cache)}
     result = subprocess.run(
-        [*layout.enter(), str(builds.program("helm")), *arguments],
+        [*layout.enter(), *mortal, str(builds.program("helm")), *arguments],
         input=stdin,
-        env={**os.environ, **places, "KUBECONFIG": str(layout.kubeconfig)},
+        env={**os.environ, **places},
         capture_output=True,
         text=True,
         check=False,

@@ -56,7 +56,7 @@ def restart(layout: Layout, component: str) -> None:
 
 def kill(layout: Layout, component: str) -> None:
     """What a power cut does to one component; `up` or `restart` brings it back."""
-    _starter(layout, component)
+    _check_known(layout, component)
     if processes.pid_of(layout, component) is None:
         raise SandboxError(
             f"{component} does not run: `python -m sandbox --name {layout.name} status` shows what does"
@@ -64,7 +64,16 @@ def kill(layout: Layout, component: str) -> None:
     processes.stop(layout, component, first=signal.SIGKILL)
 
 
+def _check_known(layout: Layout, component: str) -> None:
+    if component not in component_names(layout):
+        raise SandboxError(
+            f"there is no component {component!r}: choose one of {', '.join(component_names(layout))}"
+        )
+
+
 def _starter(layout: Layout, component: str) -> Callable[[], None]:
+    """What starts a component. Asking writes the configuration that it reads."""
+    _check_known(layout, component)
     if component == PULSAR:
         from sandbox import pulsar  # noqa: PLC0415
 
@@ -77,9 +86,7 @@ def _starter(layout: Layout, component: str) -> Callable[[], None]:
         if component in module.NAMES:
             daemon = next(each for each in module.daemons(layout) if each.name == component)
             return lambda: processes.start(layout, daemon)
-    raise SandboxError(
-        f"there is no component {component!r}: choose one of {', '.join(component_names(layout))}"
-    )
+    raise SandboxError(f"{component} runs, but this version does not know how to start it: `down`, then `up`")
 
 
 def _start_pulsar(layout: Layout) -> None:

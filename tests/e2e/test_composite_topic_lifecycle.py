@@ -103,6 +103,22 @@ async def test_delete_removes_the_data_and_the_object(namespace: str) -> None:
         assert not await exists(admin, status["storageTopics"][0]["topic"])
 
 
+async def test_delete_leaves_an_adopted_topic_and_removes_the_rest(namespace: str) -> None:
+    adopted = f"persistent://public/default/{namespace}-adopted"
+    async with cluster.admin() as admin:
+        await admin.create_partitioned_topic(adopted, 2, {})
+        manifest = cluster.composite_topic("orders", namespace, 2, 4, deletionPolicy="Delete")
+        manifest["spec"]["storageTopics"][0] |= {"topicName": f"{namespace}-adopted", "adopt": True}
+        await cluster.apply(manifest)
+        status = await cluster.ready("orders", namespace)
+        first, second = (topic["topic"] for topic in status["storageTopics"])
+        assert first == adopted
+        await cluster.kubectl("delete", "ct", "orders", "-n", namespace, "--timeout=90s")
+        assert await exists(admin, adopted)
+        assert not await exists(admin, second)
+        await admin.delete_partitioned_topic(adopted)
+
+
 async def test_a_foreign_topic_is_never_changed(namespace: str) -> None:
     topic = f"persistent://public/default/{namespace}-foreign"
     owner = {

@@ -1,10 +1,10 @@
 """Many producers over a simulated broker, through every kind of switch: order, loss and repetition.
 
 One seed is one run. The broker stores what arrives, in order, until a partition is terminated; connections
-break, and what is sent again is recognised (broker deduplication); answers are delayed, lost, or turn into
-refusals although the message is stored; descriptors are learnt late, and by each producer at another time.
-After every step each producer's messages of each group must stand in order, once, in (storage topic,
-offset). In the end all must be there.
+break, and what is sent again is recognised (broker deduplication), but then the answer does not say where it
+is; answers are delayed, lost, or turn into refusals although the message is stored; descriptors are learnt
+late, and by each producer at another time. After every step each producer's messages of each group must stand
+in order, once, in (storage topic, offset). In the end all must be there.
 
 Replay one seed:    MILLRACE_SIM_SEED=17 pytest tests/simulation/test_producer.py -k every_seed
 Run other ones:     MILLRACE_SIM_FIRST=5000 MILLRACE_SIM_SEEDS=20000 pytest tests/simulation/test_producer.py
@@ -30,6 +30,8 @@ from millrace.core.sending import (
     Effect,
     Link,
     LinkState,
+    Locate,
+    Missing,
     Open,
     Recover,
     Send,
@@ -44,6 +46,10 @@ GROUPS = [(name, group_hash(name)) for name in ("a", "b", "c", "d", "e", "f", "g
 
 class BrokenPromiseError(Exception):
     """What the checker found."""
+
+
+REPEATED = -1
+"""The answer to what was stored before."""
 
 
 class Letter(Send):
@@ -85,7 +91,7 @@ class Wire:
     partition: Partition
     unsent: deque[Letter] = field(default_factory=deque)
     unanswered: deque[tuple[Letter, int | None]] = field(default_factory=deque)
-    """Reached the broker: with an offset if stored, else refused as terminated."""
+    """Reached the broker: with an offset if stored, REPEATED if it was before, else refused as terminated."""
     stored: set[int] = field(default_factory=set)
     mute: bool = False
     """Reconnecting to a terminated topic, for ever: no answer comes any more."""
@@ -101,6 +107,8 @@ class Host:
     news: deque[Descriptor] = field(default_factory=deque)
     opening: list[SimLink] = field(default_factory=list)
     recovering: list[Recover[Letter]] = field(default_factory=list)
+    locating: dict[SimLink, int] = field(default_factory=dict)
+    """How far each has been read."""
     submitted: int = 0
     done: dict[int, Position] = field(default_factory=dict)
 
@@ -144,6 +152,9 @@ class World:
                 yield "open", host
             if host.recovering:
                 yield "recover", host
+            for link, offset in host.locating.items():
+                if offset < len(self.topics[link.storage_topic][link.partition].log):
+                    yield "locate", (host, link)
             for wire in host.wires.values():
                 if wire.unsent and not wire.mute:
                     yield "arrive", (host, wire)
@@ -184,9 +195,7 @@ class World:
         if not wire.partition.terminated:
             log = wire.partition.log
             if letter.sequence in wire.stored:
-                offset = next(
-                    i for i, s in enumerate(log) if s.link is wire.link and s.sequence == letter.sequence
-                )
+                offset = REPEATED
             else:
                 offset = len(log)
                 wire.stored.add(letter.sequence)
@@ -200,6 +209,9 @@ class World:
         letter, offset = wire.unanswered.popleft()
         if offset is None:
             host.core.terminated(wire.link)
+            return
+        if offset == REPEATED:
+            self._carry_out(host, host.core.stored(wire.link, letter.sequence))
             return
         position = Position(wire.link.storage_topic, 0, offset)
         send = host.core.acknowledged(wire.link, letter.sequence, position)
@@ -225,6 +237,17 @@ class World:
         }
         self._carry_out(host, host.core.recovered(link, found))
 
+    def _locate(self, where: tuple[Host, SimLink]) -> None:
+        host, link = where
+        offset = host.locating[link]
+        stored = self.topics[link.storage_topic][link.partition].log[offset]
+        position = Position(link.storage_topic, 0, offset)
+        found = {stored.sequence: position} if stored.producer == host.number else {}
+        self._carry_out(host, host.core.located(link, found, position, whole=True))
+        host.locating[link] = offset + 1
+        if not link.searching:
+            del host.locating[link]
+
     def _terminate(self, pointer: int) -> None:
         if self.descriptor.switching_to is None:
             target = self.random.randint(pointer + 1, len(self.topics) - 1)
@@ -249,6 +272,10 @@ class World:
                     host.wires[link].unsent.extend(sends)
                 case Recover():
                     host.recovering.append(effect)
+                case Locate(link, start):
+                    host.locating[link] = start.entry if start else 0
+                case Missing(link):
+                    raise BrokenPromiseError(f"{link.unplaced} are stored and were not found")
                 case Complete(send, position):
                     self._complete(host, send, position)
                 case Close(link):
@@ -321,8 +348,15 @@ def test_every_seed_keeps_order_and_neither_loses_nor_repeats() -> None:
 def test_the_simulation_reaches_what_it_is_for() -> None:
     """A simulation that never recovers anything would prove nothing."""
     recovered, found = [], []
+    repeated: list[int] = []
 
     class Counting(Sending[Letter]):
+        def located(
+            self, link: SimLink, found_here: Mapping[int, Position], reached: Position, *, whole: bool
+        ) -> Sequence[SimEffect]:
+            repeated.extend(link.unplaced & found_here.keys())
+            return super().located(link, found_here, reached, whole=whole)
+
         def recovered(self, link: SimLink, found_here: Mapping[int, Position]) -> Sequence[SimEffect]:
             known = set(link.in_flight) & set(found_here)
             recovered.append(len(link.in_flight) - len(known))
@@ -333,6 +367,7 @@ def test_the_simulation_reaches_what_it_is_for() -> None:
         run(seed, Counting)
     assert sum(1 for count in recovered if count) > 50
     assert sum(1 for count in found if count) > 50
+    assert len(repeated) > 50
 
 
 class GuessesTheNextTopic(Sending[Letter]):
@@ -404,6 +439,23 @@ class ReadsFromTheStartOfTheNextEntry(Sending[Letter]):
         ]
 
 
+class ForgetsWhatIsNotPlaced(Sending[Letter]):
+    """Lets what is acknowledged later move the mark, behind which a recovery begins."""
+
+    def acknowledged(self, link: SimLink, sequence: int, position: Position) -> Letter | None:
+        send = super().acknowledged(link, sequence, position)
+        link.acknowledged = position
+        return send
+
+
+class SaysAnyPlace(Sending[Letter]):
+    """Takes the newest acknowledged place for that of a repetition."""
+
+    def stored(self, link: SimLink, sequence: int) -> Sequence[SimEffect]:
+        send = link.in_flight.pop(sequence, None)
+        return [Complete(send, link.acknowledged or Position(link.storage_topic, 0, 0))] if send else []
+
+
 class ForgetsHeldOnes(Sending[Letter]):
     """Loses what was waiting behind a refused send."""
 
@@ -421,6 +473,8 @@ class ForgetsHeldOnes(Sending[Letter]):
         SendsNewerFirst,
         SendsHeldOnesFirst,
         ReadsFromTheStartOfTheNextEntry,
+        ForgetsWhatIsNotPlaced,
+        SaysAnyPlace,
         ForgetsHeldOnes,
     ],
 )

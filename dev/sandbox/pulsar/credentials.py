@@ -20,6 +20,7 @@ from sandbox.pulsar.configuration import Trust
 
 HOSTS = (NODE_IP, "127.0.0.1", "localhost", "pulsar.pulsar.svc", "pulsar.pulsar.svc.cluster.local")
 ROLES = ("admin", "operator", "client")
+_SERVER = "pulsar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +32,20 @@ class Credentials:
 
 
 def of(layout: Layout) -> Credentials:
-    """Where they are. The tokens exist once `ensure` has made them."""
+    """Where they are, once `ensure` has made them."""
     folder = layout.state / "pulsar" / "credentials"
     trust = Trust(
         secret_key=folder / "token.key",
         admin_token=folder / "admin.token",
-        server=pki.issue(layout, "pulsar", common_name="pulsar", names=HOSTS),
-        ca=pki.authority(layout).certificate,
+        server=pki.places(layout, _SERVER),
+        ca=pki.places(layout, pki.AUTHORITY).certificate,
     )
     return Credentials(trust=trust, tokens={role: folder / f"{role}.token" for role in ROLES})
 
 
 def ensure(layout: Layout) -> Credentials:
     """Make whatever is missing; what exists stays as it is."""
+    pki.issue(layout, _SERVER, common_name="pulsar", names=HOSTS)
     made = of(layout)
     folder = made.trust.secret_key.parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,5 +73,8 @@ def _base64(value: bytes) -> str:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(content)
+    # Whole or not at all: a file that is there is never written again.
+    partial = path.with_suffix(".partial")
+    partial.touch(mode=0o600)
+    partial.write_bytes(content)
+    partial.rename(path)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from typing import Any
 
 import pulsar
 
@@ -25,6 +26,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 REFUSAL_PATIENCE = 30.0
 """Seconds for which a refusal may be a secret that rotates or a topic that is just being created."""
 
+_LATE: set[asyncio.Future[None]] = set()
+"""Being closed, with nobody else to hold on to them."""
+
 
 async def open_producer(
     client: pulsar.Client, topic: str, *, max_pending_messages: int, batch_delay: float
@@ -35,8 +39,8 @@ async def open_producer(
     pause = FIRST_PAUSE
     while True:
         try:
-            return await blocking(
-                client.create_producer,
+            return await _create_producer(
+                client,
                 topic,
                 send_timeout_millis=0,  # a time-out would leave open whether the message is stored
                 block_if_queue_full=False,
@@ -52,6 +56,24 @@ async def open_producer(
             LOGGER.warning("%s; next attempt in %.1f s", error, pause)
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         pause = min(pause * 2, LONGEST_PAUSE)
+
+
+async def _create_producer(client: pulsar.Client, topic: str, **options: Any) -> pulsar.Producer:
+    """Connect. If we are cancelled meanwhile, nothing stays connected behind us."""
+    creating = asyncio.ensure_future(blocking(client.create_producer, topic, **options))
+    try:
+        return await asyncio.shield(creating)
+    except asyncio.CancelledError:
+        # A connection that is being made cannot be called back: it is ended as soon as it is there.
+        creating.add_done_callback(_close_late)
+        raise
+
+
+def _close_late(creating: asyncio.Future[pulsar.Producer]) -> None:
+    if not creating.cancelled() and creating.exception() is None:
+        closing = asyncio.ensure_future(close_producer(creating.result()))
+        _LATE.add(closing)
+        closing.add_done_callback(_LATE.discard)
 
 
 def _is_worth_waiting(error: PulsarError, *, patient: bool) -> bool:

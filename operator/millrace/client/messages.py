@@ -50,8 +50,9 @@ class Outgoing(Send):
         self.hash = checked_hash(group_id)
         self.group_id = group_id
         self.payload = payload
-        self.properties = properties
-        self.size = checked_size(group_id, payload, properties, max_message_size)
+        # A copy: the message may wait, and callers fill one dictionary again and again.
+        self.properties = _copied(properties) if properties else None
+        self.size = checked_size(group_id, payload, self.properties, max_message_size)
         self.future = future
 
 
@@ -70,6 +71,12 @@ def checked_size(
             f"{max_message_size}; send less, or a reference to where the data is"
         )
     return size
+
+
+def _copied(properties: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(properties, Mapping):
+        raise InvalidMessage(f"the properties are {type(properties).__name__}, not a mapping of strings")
+    return dict(properties)
 
 
 def _checked_properties(properties: Mapping[str, str]) -> int:

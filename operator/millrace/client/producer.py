@@ -19,6 +19,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import aclosing
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -27,22 +28,32 @@ import _pulsar
 import pulsar
 
 from millrace.client.connection import DEFAULT_PULSAR_NAMESPACE, Connection, descriptor_topic
-from millrace.client.descriptors import follow
+from millrace.client.descriptors import check_writable, follow_to_write, is_passed_by
 from millrace.client.errors import (
     PayloadTooLarge,
     ProducerClosed,
     ProducerFailed,
     QueueFull,
-    TopicNotWritable,
 )
 from millrace.client.links import close_producer, open_producer
-from millrace.client.messages import MAX_MESSAGE_SIZE, Outgoing
+from millrace.client.messages import MAX_MESSAGE_SIZE, OVERHEAD, Outgoing
 from millrace.client.partitions import ID_PROPERTY
-from millrace.client.recovery import find_own
+from millrace.client.recovery import find_own, own_messages
+from millrace.client.room import Room
 from millrace.core.descriptor import Descriptor
 from millrace.core.positions import Position
-from millrace.core.routing import Routing
-from millrace.core.sending import Close, Complete, Effect, Link, Open, Recover, Sending, Transmit
+from millrace.core.sending import (
+    Close,
+    Complete,
+    Effect,
+    Link,
+    Locate,
+    Missing,
+    Open,
+    Recover,
+    Sending,
+    Transmit,
+)
 from millrace.pulsar.descriptors import DescriptorFollower
 from millrace.pulsar.errors import TopicTerminated
 
@@ -80,12 +91,7 @@ class Producer:
         the broker was configured to accept. `batch_delay` is how long a message may wait for company, in
         seconds.
         """
-        follower, descriptor = await follow(connection, descriptor_topic(topic, pulsar_namespace))
-        try:
-            _check_writable(descriptor)
-        except TopicNotWritable:
-            await follower.close()
-            raise
+        follower, descriptor = await follow_to_write(connection, descriptor_topic(topic, pulsar_namespace))
         return cls(
             connection.client,
             connection.reading_client,
@@ -118,15 +124,15 @@ class Producer:
         self._follower = follower
         self._core: Sending[Outgoing] = Sending(descriptor)
         self._natives: dict[Link[Outgoing], pulsar.Producer] = {}
+        self._filled: dict[Link[Outgoing], int] = {}
+        """Bytes that may be in each one's open batch."""
         self._max_messages = max_pending_messages
-        self._max_bytes = max_pending_bytes
         self._max_message_size = max_message_size
         self._batch_delay = batch_delay
         self._sequence = 0
-        self._pending = 0
-        self._pending_bytes = 0
-        self._waiting: deque[tuple[Outgoing, asyncio.Future[None]]] = deque()
-        """Sends for which there was no room, in the order of their calls."""
+        self._room = Room(max_pending_messages, max_pending_bytes)
+        self._waiting: set[Outgoing] = set()
+        """Sends for which there was no room yet."""
         self._answers: deque[tuple[Link[Outgoing], int, Any, Any]] = deque()
         """Filled by the client's threads, emptied in the event loop."""
         self._awake = False
@@ -150,14 +156,15 @@ class Producer:
     @property
     def pending(self) -> int:
         """Messages that were let out and are not acknowledged."""
-        return self._pending
+        return self._room.messages
 
     async def send(
         self, group_id: str, payload: bytes, properties: Mapping[str, str] | None = None
     ) -> Position:
         """Send and wait until the message is stored; says where.
 
-        If the wait is cancelled, the message may be stored or not.
+        If the wait is cancelled, the message may be stored or not. If the broker has trimmed it before it
+        could say where it was, ledger and entry of the position are -1.
         """
         return await (await self.submit(group_id, payload, properties))
 
@@ -169,12 +176,16 @@ class Producer:
         If the wait for room is cancelled, nothing is sent.
         """
         message = self._prepare(group_id, payload, properties)
-        if self._waiting or not self._has_room(message.size):
-            room = self._loop.create_future()
-            self._waiting.append((message, room))
-            await room
-        else:
-            self._let_out(message)
+        if not self._room.take(message.size):
+            self._waiting.add(message)
+            try:
+                await self._room.wait(message.size)
+            except BaseException:
+                message.future.cancel()  # `flush` may be waiting for it
+                raise
+            finally:
+                self._waiting.discard(message)
+        self._let_out(message)
         return message.future
 
     def send_nowait(
@@ -182,9 +193,9 @@ class Producer:
     ) -> asyncio.Future[Position]:
         """`submit` for callers that cannot wait: raises QueueFull if there is no room."""
         message = self._prepare(group_id, payload, properties)
-        if self._waiting or not self._has_room(message.size):
+        if not self._room.take(message.size):
             raise QueueFull(
-                f"{self._pending} messages with {self._pending_bytes} bytes are not acknowledged yet: "
+                f"{self._room.messages} messages with {self._room.bytes} bytes are not acknowledged yet: "
                 "await `submit` or `send`, or allow more with max_pending_messages and max_pending_bytes"
             )
         self._let_out(message)
@@ -193,7 +204,7 @@ class Producer:
     async def flush(self) -> None:
         """Wait until everything that was sent before is stored or has failed."""
         futures: list[asyncio.Future[Any]] = [message.future for message in self._core.unsettled()]
-        futures += [message.future for message, room in self._waiting if not room.done()]
+        futures += [message.future for message in self._waiting]
         futures = [future for future in futures if not future.done()]
         if futures:
             await asyncio.wait(futures)
@@ -227,14 +238,7 @@ class Producer:
             raise self._unusable
         return Outgoing(group_id, payload, properties, self._max_message_size, self._loop.create_future())
 
-    def _has_room(self, size: int) -> bool:
-        if self._pending == 0:
-            return True  # also for one that is larger than all the room there is
-        return self._pending < self._max_messages and self._pending_bytes + size <= self._max_bytes
-
     def _let_out(self, message: Outgoing) -> None:
-        self._pending += 1
-        self._pending_bytes += message.size
         message.sequence = self._sequence
         self._sequence += 1
         effect = self._core.submit(message)
@@ -245,8 +249,14 @@ class Producer:
 
     def _transmit(self, link: Link[Outgoing], messages: Iterable[Outgoing]) -> None:
         # What `pulsar.Producer.send_async` does, without the checks that are done already.
-        send = self._natives[link]._producer.send_async
+        native = self._natives[link]._producer
+        send, filled = native.send_async, self._filled.get(link, 0)
         for message in messages:
+            # The broker's limit is for the batch, of which the client counts the payloads only.
+            filled += message.size + OVERHEAD
+            if filled > self._max_message_size:
+                native.flush_async(_ignore)
+                filled = message.size + OVERHEAD
             builder = _pulsar.MessageBuilder()
             builder.content(message.payload)
             builder.partition_key(message.group_id)
@@ -255,6 +265,7 @@ class Producer:
                 for name, value in message.properties.items():
                     builder.property(name, value)
             send(builder.build(), partial(self._answered, link, message.sequence))
+        self._filled[link] = filled
 
     # Its way back
 
@@ -274,18 +285,19 @@ class Producer:
         while answers:
             link, sequence, result, message_id = answers.popleft()
             if int(result) == OK:
+                ledger = message_id.ledger_id()
+                if ledger < 0:  # a repetition that the broker has recognised
+                    self._carry_out(core.stored(link, sequence))
+                    continue
                 position = Position(
-                    link.storage_topic,
-                    message_id.ledger_id(),
-                    message_id.entry_id(),
-                    message_id.batch_index(),
+                    link.storage_topic, ledger, message_id.entry_id(), message_id.batch_index()
                 )
                 message = core.acknowledged(link, sequence, position)
                 if message is not None:
                     self._settle(message, position)
             elif sequence in link.in_flight:
                 self._refused(link, sequence, result)
-        self._admit()
+        self._room.let_in()
 
     def _refused(self, link: Link[Outgoing], sequence: int, result: Any) -> None:
         if int(result) == TERMINATED or link.storage_topic < self._core.descriptor.produce_pointer:
@@ -301,8 +313,7 @@ class Producer:
             self._fail(ProducerFailed(f"{link.topic} refused a send: {result.name}; open another producer"))
 
     def _settle(self, message: Outgoing, outcome: Position | Exception) -> None:
-        self._pending -= 1
-        self._pending_bytes -= message.size
+        self._room.give_back(message.size)
         future = message.future
         if future.done():  # its sender has stopped waiting
             return
@@ -310,18 +321,6 @@ class Producer:
             future.set_result(outcome)
         else:
             future.set_exception(outcome)
-
-    def _admit(self) -> None:
-        """Let out what waits for room, in its order."""
-        waiting = self._waiting
-        while waiting:
-            message, room = waiting[0]
-            if not room.done():  # else its sender has stopped waiting
-                if not self._has_room(message.size):
-                    return
-                room.set_result(None)
-                self._let_out(message)
-            waiting.popleft()
 
     # What the core wants done
 
@@ -334,9 +333,17 @@ class Producer:
                     self._spawn(self._open_link(link))
                 case Recover():
                     self._spawn(self._recover(effect))
+                case Locate():
+                    self._spawn(self._locate(effect))
                 case Complete(message, position):
                     self._settle(message, position)
+                case Missing(link):
+                    raise ProducerFailed(
+                        f"{link.topic}: the broker took sends for repetitions that it does not hold; "
+                        "what it refused and what it stored is out of order: open another producer"
+                    )
                 case Close(link):
+                    self._filled.pop(link, None)
                     if (native := self._natives.pop(link, None)) is not None:
                         self._spawn(close_producer(native))
 
@@ -364,12 +371,26 @@ class Producer:
             len(found.keys() & link.in_flight.keys()),
         )
         self._carry_out(self._core.recovered(link, found))
-        self._admit()
+        self._room.let_in()
+
+    async def _locate(self, locate: Locate[Outgoing]) -> None:
+        link = locate.link
+        async with aclosing(own_messages(self._reading_client, locate, self.id)) as pulls:
+            async for found in pulls:
+                if found.reached is None:
+                    effects = self._core.exhausted(link, whole=found.whole)
+                else:
+                    effects = self._core.located(link, found.positions, found.reached, whole=found.whole)
+                self._carry_out(effects)
+                self._room.let_in()
+                if not link.searching:
+                    return
 
     async def _follow(self) -> None:
         async for descriptor in self._follower.changes():
-            _check_writable(descriptor)
-            self._carry_out(self._core.advanced(descriptor))
+            if descriptor.generation > self.descriptor.generation and not is_passed_by(descriptor):
+                check_writable(descriptor)
+                self._carry_out(self._core.advanced(descriptor))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
@@ -394,16 +415,8 @@ class Producer:
     def _give_up(self, error: ProducerFailed | ProducerClosed) -> None:
         for message in self._core.abandon():
             self._settle(message, error)
-        while self._waiting:
-            _, room = self._waiting.popleft()
-            if not room.done():
-                room.set_exception(error)
+        self._room.close(error)
 
 
-def _check_writable(descriptor: Descriptor) -> None:
-    produce_topic = descriptor.produce_topic
-    if produce_topic.layout.routing is Routing.UNKNOWN:
-        raise TopicNotWritable(
-            f"{produce_topic.topic} was adopted with messages in it, routed by somebody else; "
-            "append a storage topic and move the produce pointer to it before producing"
-        )
+def _ignore(_: Any) -> None:
+    """Each message has an answer of its own."""

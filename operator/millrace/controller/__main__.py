@@ -12,7 +12,7 @@ from contextlib import suppress
 from millrace import logs
 from millrace.controller import health as healths
 from millrace.controller.election import Election
-from millrace.controller.health import Health
+from millrace.controller.health import Health, WatchAudit
 from millrace.controller.kube import Kube, KubeError
 from millrace.controller.leading import Leader
 from millrace.controller.settings import Settings, SettingsError, from_environment
@@ -40,7 +40,7 @@ def main() -> int:
 async def _run(settings: Settings) -> int:
     stopping = asyncio.Event()
     _on_signals(stopping)
-    health = Health()
+    health = Health(audit=WatchAudit(grace=2 * settings.audit_seconds))
     runner = await healths.serve(health, settings.metrics_port)
     beating = asyncio.create_task(_beat(health))
     try:

@@ -30,7 +30,7 @@ from millrace.core import compositetopicstatus, names
 from millrace.core.compositetopicactions import DeleteTopic, Knowledge, Wanted, WantedTopic
 from millrace.core.compositetopicdeletions import plan_deletion
 from millrace.core.compositetopics import Act, Settled, plan
-from millrace.core.conditions import Risk, Verdict, conditions
+from millrace.core.conditions import Risk, Verdict, conditions, worth_saying
 from millrace.core.errors import InvalidName
 from millrace.core.ownership import Owner
 from millrace.core.routing import Routing
@@ -186,7 +186,7 @@ class _Reconciliation:
         assert self._wanted is not None
         performer = Performer(session, self._wanted.owner, None, self._progress)
         step = plan_deletion(self._wanted, self._known)
-        await self._say(Verdict(Reason.DELETING, "looking for topics to delete"))
+        await self._say_meanwhile(Verdict(Reason.DELETING, "looking for topics to delete"))
         for _ in range(MOST_ROUNDS):
             if step is None:
                 await self._set_finalizer(present=False)
@@ -208,22 +208,14 @@ class _Reconciliation:
             logger.debug("%s: %s", type(action).__name__, step.verdict.message)
 
     async def _say_meanwhile(self, verdict: Verdict) -> None:
-        """A look at something that is in order is not worth a word; work on it is."""
         status = self._topic.status
-        if verdict.reason is Reason.CREATING:
-            current = status.observed_generation == self._metadata.generation
-            ready = any(
-                each.type == ConditionType.READY and each.status == "True" for each in self._conditions
-            )
-            if current and ready:
-                return
-            if status.descriptor_generation:
-                verdict = Verdict(Reason.UPDATING, verdict.message)
+        if verdict.reason is Reason.CREATING and status.descriptor_generation:
+            verdict = Verdict(Reason.UPDATING, verdict.message)
         said = next((each.reason for each in self._conditions if each.type == ConditionType.READY), None)
-        fresh = (
+        afresh = (
             status.observed_generation != self._metadata.generation and self._conditions is status.conditions
         )
-        if said != verdict.reason or fresh:
+        if worth_saying(verdict, None if said is None else Reason(said), afresh=afresh):
             await self._say(verdict)
 
     async def _progress(self, index: int, sealed: int) -> None:

@@ -16,6 +16,7 @@ from millrace.controller import (
     handlers,
     metrics,
     pulsarconnections,
+    riskregister,
     subscriptions,
 )
 from millrace.controller.connections import Connections
@@ -38,7 +39,6 @@ KINDS = {
     compositetopics.PLURAL: compositetopics.KIND,
     subscriptions.PLURAL: subscriptions.KIND,
 }
-AUDIT_EVERY = 30.0
 FIRST_AUDITS_EVERY = 0.5
 CONNECTION_RESYNC = 60.0
 
@@ -63,7 +63,8 @@ class Leader:
         self._inventory = Inventory()
         self._connections = Connections(kube)
         statuses = StatusWriter(kube, self._inventory, Events(kube, settings.identity))
-        risks = RiskRegister()
+        # Who compares more often wants to know more often.
+        risks = RiskRegister(min(riskregister.GOOD_FOR, settings.resync_seconds))
         self._topics = compositetopics.Reconciler(
             compositetopics.Context(
                 kube=kube,
@@ -209,4 +210,5 @@ class Leader:
                     self._health.listed = True
                     self._listed.set()
                     logger.info("all objects are seen")
-            await asyncio.sleep(AUDIT_EVERY if self._listed.is_set() else FIRST_AUDITS_EVERY)
+            every = self._settings.audit_seconds
+            await asyncio.sleep(every if self._listed.is_set() else min(every, FIRST_AUDITS_EVERY))

@@ -40,7 +40,7 @@ from millrace.core.positions import EntryId
 from millrace.pulsar import descriptors
 from millrace.pulsar.admin import Admin, Retention
 from millrace.pulsar.descriptors import COMPACTION_CURSOR, COMPACTION_THRESHOLD
-from millrace.pulsar.errors import Conflict, NotFound
+from millrace.pulsar.errors import NotFound, NotOurs
 from millrace.pulsar.termination import seal_partition
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Performer:
 
         try:
             await descriptors.ensure_descriptor_topic(self._admin, topic, ours, may_use=may_use)
-        except Conflict:
+        except NotOurs:
             # Somebody's, and left alone; the plan says whose.
             return TopicFacts(exists=True, properties=await self._admin.properties(topic))
         created = found is None

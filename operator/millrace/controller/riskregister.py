@@ -24,9 +24,10 @@ _REASONS: Mapping[RiskKind, Reason] = {
 
 
 class RiskRegister:
-    """The risks per connection and Pulsar namespace, at most five minutes old."""
+    """The risks per connection and Pulsar namespace, at most five minutes old, or as old as is said."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, good_for: float = GOOD_FOR, clock: Callable[[], float] = time.monotonic) -> None:
+        self._good_for = good_for
         self._clock = clock
         self._known: dict[tuple[str, str], tuple[float, tuple[Risk, ...]]] = {}
         self._asking = asyncio.Lock()
@@ -36,7 +37,7 @@ class RiskRegister:
         key = session.connection.metadata.uid, pulsar_namespace
         async with self._asking:
             found = self._known.get(key)
-            if found is not None and self._clock() - found[0] < GOOD_FOR:
+            if found is not None and self._clock() - found[0] < self._good_for:
                 return found[1]
             try:
                 raw = await risks.namespace_risks(session.admin, pulsar_namespace)

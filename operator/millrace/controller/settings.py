@@ -35,6 +35,8 @@ class Settings:
     log_level: str = "INFO"
     workers: int = 16
     resync_seconds: float = 600.0
+    audit_seconds: float = 30.0
+    """How often the watch is compared with a listing; owed for twice as long, a change means a dead watch."""
     connections_file: Path = CONNECTIONS_FILE
     image: str = "millrace"
     """What the pods of subscriptions run: the operator's own image."""
@@ -61,6 +63,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         log_level=log_level,
         workers=_count(environment, "MILLRACE_WORKERS", 16),
         resync_seconds=_number(environment, "MILLRACE_RESYNC_SECONDS", 600),
+        audit_seconds=_number(environment, "MILLRACE_AUDIT_SECONDS", 30),
         connections_file=Path(environment.get("MILLRACE_DEFAULT_CONNECTION") or CONNECTIONS_FILE),
         image=environment.get("MILLRACE_IMAGE") or "millrace",
         image_pull_policy=_pull_policy(environment),

@@ -46,6 +46,22 @@ def ready(message: str) -> Verdict:
     return Verdict(Reason.READY, message)
 
 
+def worth_saying(doing: Verdict, said: Reason | None, *, afresh: bool) -> bool:
+    """Whether to say what is about to be done. `said` is the present reason, given for the present generation
+    unless `afresh`.
+
+    A look at something that is in order is not worth a word. What failed stands until it is over: attempts
+    that fail again would otherwise say Creating most of the time, and make two events each.
+    """
+    if said is None or afresh:
+        return True
+    failed = said is Reason.WAITING_FOR_PULSAR or (
+        said.condition is ConditionType.STALLED and said is not Reason.PAUSED
+    )
+    looking = said is Reason.READY and doing.reason in (Reason.CREATING, Reason.UPDATING)
+    return not failed and not looking and said is not doing.reason
+
+
 @dataclass(frozen=True, slots=True)
 class Risk:
     """A danger to data that is not ours to remove."""

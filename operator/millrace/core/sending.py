@@ -12,6 +12,10 @@ repeat or reorder messages. The rules, all of them about that moment:
   in order, before anything newer of the same groups. This needs no answer from the old connection, which may
   never come: a client that reconnects to a terminated topic tries for ever.
 - A send of a group whose older sends are unresolved waits behind them, whatever the pointer says.
+- A client that reconnects repeats what was in flight, and the broker recognises what it has stored already.
+  Then it does not say where: such a send is *located* by reading the partition. Until it is found, a recovery
+  must not begin behind it, so what is acknowledged meanwhile does not move the link's mark. And it is found
+  before it counts as stored: a broker that unloads a topic again and again has been seen to be mistaken.
 
 Other partitions of a topic stay open while one is closed, and sends to them go on.
 The same code runs under the asyncio producer and in the seeded simulation
@@ -71,6 +75,17 @@ class Link(Generic[S]):
     """Never handed to the client. All of them come after everything in flight."""
     acknowledged: Position | None = None
     """The newest message that was acknowledged here: nothing in flight is in an entry before its own."""
+    unplaced: set[int] = field(default_factory=set)
+    """Of those in flight: stored, but it is not known where."""
+    seen: dict[int, Position] = field(default_factory=dict)
+    """Of the others in flight: found while the unplaced were looked for."""
+    behind: Position | None = None
+    """Acknowledged after everything unplaced was stored: whoever has read that far has passed them."""
+
+    @property
+    def searching(self) -> bool:
+        """Whether the unplaced are to be located; a recovery finds them by itself."""
+        return bool(self.unplaced) and self.state in (LinkState.OPEN, LinkState.TERMINATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +113,14 @@ class Recover(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True)
+class Locate(Generic[S]):
+    """Read the partition from the entry `start` on; report `located` while the link has unplaced sends."""
+
+    link: Link[S]
+    start: EntryId | None
+
+
+@dataclass(frozen=True, slots=True)
 class Complete(Generic[S]):
     """The message is stored here: tell the sender."""
 
@@ -112,7 +135,14 @@ class Close(Generic[S]):
     link: Link[S]
 
 
-Effect = Open[S] | Transmit[S] | Recover[S] | Complete[S] | Close[S]
+@dataclass(frozen=True, slots=True)
+class Missing(Generic[S]):
+    """What the broker took for repetitions is not there, and what came after it may be: order is lost."""
+
+    link: Link[S]
+
+
+Effect = Open[S] | Transmit[S] | Recover[S] | Locate[S] | Complete[S] | Close[S] | Missing[S]
 
 
 class Sending(Generic[S]):
@@ -166,8 +196,64 @@ class Sending(Generic[S]):
         """Stored. Returns the send if this settles it, None if it is settled already."""
         send = link.in_flight.pop(sequence, None)
         if send is not None:
-            link.acknowledged = position
+            if not link.unplaced:
+                link.acknowledged = position
+            else:
+                link.seen.pop(sequence, None)
+                link.behind = link.behind or position
         return send
+
+    def stored(self, link: Link[S], sequence: int) -> Sequence[Effect[S]]:
+        """Stored before, the broker says of a repetition, and not where."""
+        if sequence not in link.in_flight or sequence in link.unplaced:
+            return ()
+        if sequence in link.seen:
+            return (Complete(link.in_flight.pop(sequence), link.seen.pop(sequence)),)
+        searching = link.searching
+        link.unplaced.add(sequence)
+        link.behind = None
+        return (Locate(link, self._mark(link)),) if link.searching and not searching else ()
+
+    def located(
+        self, link: Link[S], found: Mapping[int, Position], reached: Position, *, whole: bool
+    ) -> Sequence[Effect[S]]:
+        """The next messages of ours in the partition, which was read up to `reached`.
+
+        `whole` says that it could be read from the link's mark on: nothing since then was trimmed.
+        """
+        if not link.searching:
+            return ()
+        effects: list[Effect[S]] = []
+        for sequence, position in found.items():
+            if sequence in link.unplaced:
+                link.unplaced.remove(sequence)
+                effects.append(Complete(link.in_flight.pop(sequence), position))
+                if not link.unplaced:
+                    link.acknowledged = position
+            elif sequence in link.in_flight:
+                link.seen[sequence] = position
+        if link.behind is not None and reached >= link.behind:
+            effects.extend(self._not_found(link, whole=whole))
+        if not link.unplaced:
+            link.seen, link.behind = {}, None
+        return effects
+
+    def exhausted(self, link: Link[S], *, whole: bool) -> Sequence[Effect[S]]:
+        """The partition holds nothing more that could be located."""
+        return list(self._not_found(link, whole=whole)) if link.searching else ()
+
+    @staticmethod
+    def _not_found(link: Link[S], *, whole: bool) -> Iterator[Effect[S]]:
+        """Trimmed: stored it was, and nobody can tell where. Otherwise it never was."""
+        if link.unplaced and whole:
+            yield Missing(link)
+            return
+        lost = [sequence for sequence in link.in_flight if sequence in link.unplaced]
+        link.unplaced.clear()
+        link.seen, link.behind = {}, None
+        nowhere = Position(link.storage_topic, -1, -1)
+        for sequence in lost:
+            yield Complete(link.in_flight.pop(sequence), nowhere)
 
     def rejected(self, link: Link[S], sequence: int) -> S | None:
         """Refused for what it is, not for where it goes, and surely not stored. Returns the send to fail."""
@@ -196,8 +282,7 @@ class Sending(Generic[S]):
                 link.state = LinkState.RECOVERING
                 sealed = descriptor.storage_topics[link.storage_topic].sealed
                 assert sealed is not None, "every storage topic before the pointer is sealed"
-                start = link.acknowledged.entry_id if link.acknowledged is not None else None
-                effects.append(Recover(link, start, sealed[link.partition]))
+                effects.append(Recover(link, self._mark(link), sealed[link.partition]))
             else:
                 effects.extend(self._settle(link))
         return effects
@@ -210,7 +295,10 @@ class Sending(Generic[S]):
         for sequence, position in found.items():
             send = link.in_flight.pop(sequence, None)
             if send is not None:
+                link.unplaced.discard(sequence)
                 effects.append(Complete(send, position))
+        if link.unplaced:
+            return [*effects, Missing(link)]
         effects.extend(self._settle(link))
         return effects
 
@@ -220,8 +308,14 @@ class Sending(Generic[S]):
         for link in self.links():
             link.state = LinkState.GONE
             link.in_flight, link.held = {}, []
+            link.unplaced.clear()
         self._links, self._older = {}, []
         return sends
+
+    @staticmethod
+    def _mark(link: Link[S]) -> EntryId | None:
+        """The first entry that may hold something in flight."""
+        return link.acknowledged.entry_id if link.acknowledged is not None else None
 
     def _route(self, h: int) -> Link[S]:
         """The oldest unsettled link that may hold sends of the group, else one into the produce topic."""

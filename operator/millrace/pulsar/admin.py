@@ -372,7 +372,7 @@ class Admin:
             await self._topic("PUT", topic, path, operation, "create", body=body, content_type=content_type)
         except Conflict as error:
             # 409 is also the answer while a topic or its namespace is being deleted.
-            if "exist" in str(error):
+            if "exist" in error.said:
                 return False
             raise
         return True

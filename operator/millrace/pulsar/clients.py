@@ -29,6 +29,8 @@ R = TypeVar("R")
 LOGGER = logging.getLogger("millrace.pulsar.client")
 _LINE = re.compile(r"[-\d]+ [:.\d]+ (?P<level>[A-Z]+) +\[\d+\] (?P<where>\S+) \| (?P<message>.*)")
 _LEVELS = {"WARN": logging.WARNING, "ERROR": logging.ERROR, "FATAL": logging.CRITICAL}
+_HARMLESS = "AlreadyClosed"
+"""What the client calls an error when something is closed that the broker has closed: wanted, and done."""
 
 # Not the event loop's own threads: while a broker is away these wait for it, and name resolution must not.
 _THREADS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="pulsar")
@@ -82,9 +84,14 @@ def _log_pipe() -> str:
 def _feed_log(reading: int) -> None:
     with open(reading, errors="replace") as lines:
         for line in lines:
-            found = _LINE.fullmatch(line.rstrip())
-            if found is None:
-                LOGGER.warning("%s", line.rstrip())
-            else:
-                level = _LEVELS.get(found["level"], logging.DEBUG)
-                LOGGER.log(level, "%s (%s)", found["message"], found["where"])
+            level, message = _told(line.rstrip())
+            LOGGER.log(level, "%s", message)
+
+
+def _told(line: str) -> tuple[int, str]:
+    """How loud, and what, to say for a line of the client's."""
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return logging.WARNING, line
+    level = logging.DEBUG if _HARMLESS in found["message"] else _LEVELS.get(found["level"], logging.DEBUG)
+    return level, f"{found['message']} ({found['where']})"

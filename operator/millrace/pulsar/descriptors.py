@@ -24,7 +24,7 @@ from millrace.pulsar import tables
 from millrace.pulsar.admin import Admin
 from millrace.pulsar.clients import blocking
 from millrace.pulsar.errors import (
-    Conflict,
+    NotOurs,
     StaleDescriptor,
     Unavailable,
     UnreadableDescriptor,
@@ -69,9 +69,7 @@ async def _take_over_if_untouched(
     """A client that looked before us makes the broker create the topic: bare, with no owner."""
     stats = await admin.internal_stats(topic)
     if found or stats.entries > 0 or stats.last_confirmed.entry >= 0 or len(stats.ledgers) > 1:
-        raise Conflict(
-            f"{topic} exists and is not ours; choose another name, or remove it if nobody needs it"
-        )
+        raise NotOurs(f"{topic} exists and is not ours; choose another name, or remove it if nobody needs it")
     await admin.update_properties(topic, properties)
 
 

@@ -2,7 +2,8 @@
 
 Each error says what was attempted, where, what the other side answered and what to do, because its text
 ends up in a condition or in a terminal. `retryable` means that the same call may succeed later without
-anybody changing anything; `retry_after` is the wait in seconds that the other side asked for.
+anybody changing anything; `retry_after` is the wait in seconds that the other side asked for, and `said` its
+own words, without ours.
 """
 
 # ruff: noqa: N818 - the names are what happened
@@ -19,9 +20,10 @@ class PulsarError(Exception):
 
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, said: str = "") -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.said = said
 
 
 class Unavailable(PulsarError):
@@ -50,6 +52,10 @@ class Conflict(PulsarError):
     """The thing exists already, is in use, or was changed by somebody else at the same time."""
 
     retryable = True
+
+
+class NotOurs(Conflict):
+    """A topic of this name exists, and is somebody else's or nobody's. It was not touched."""
 
 
 class PreconditionFailed(PulsarError):
@@ -114,7 +120,8 @@ def from_status(
         else (Rejected, "the broker does not accept this; check its version and configuration"),
     )
     said = f" ({reason})" if reason else ""
-    return kind(f"cannot {attempt}: {where} answered {status}{said}; {advice}", retry_after=retry_after)
+    message = f"cannot {attempt}: {where} answered {status}{said}; {advice}"
+    return kind(message, retry_after=retry_after, said=reason)
 
 
 _BY_EXCEPTION: tuple[tuple[tuple[type[Exception], ...], type[PulsarError], str], ...] = (

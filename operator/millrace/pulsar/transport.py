@@ -29,6 +29,9 @@ Observer = Callable[[str, str, int, float], None]
 
 MAX_REDIRECTS = 5
 MAX_BACKOFF = 5.0
+FAIR_CHANCE = 1.0
+"""No attempt is begun with less time than this left (or a tenth of the deadline): it would be cut off, and
+what the attempt before it was told be replaced by a time-out of our own making."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class Transport:
     async def call(self, request: Request) -> Answer:
         """Do it, again if that may help, and raise one of our errors if it does not."""
         give_up = time.monotonic() + self._deadline
+        fair = min(FAIR_CHANCE, self._deadline / 10)
         tries = 0
         refused = False
         while True:
@@ -104,7 +108,7 @@ class Transport:
             except Unavailable as error:
                 pause = random.uniform(0.5, 1.0) * min(0.1 * 2**tries, MAX_BACKOFF)  # noqa: S311 - jitter
                 pause = max(pause, error.retry_after or 0.0)
-                if time.monotonic() + pause >= give_up:
+                if time.monotonic() + pause + fair >= give_up:
                     raise Unavailable(
                         f"{error} (tried {tries} times)", retry_after=error.retry_after
                     ) from error

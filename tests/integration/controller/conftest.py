@@ -1,4 +1,4 @@
-"""The operator as a process that watches two namespaces of this run's own."""
+"""The operator as a process against a real API server and a real Pulsar, one place for each module."""
 
 from __future__ import annotations
 
@@ -10,48 +10,52 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from kubernetes import client
 
-from millrace.api.crds import KINDS, render
+from tests.integration.controller.adminproxy import AdminProxy
 from tests.integration.controller.operating import Operated, kubectl
-from tests.support import pulsar as real
+from tests.integration.controller.places import Place, open_place
+from tests.support import pulsar as support
 
 REPOSITORY = Path(__file__).parents[3]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = __file__.rpartition("/")[0]
+    for item in items:
+        if str(item.path).startswith(here):
+            item.add_marker(pytest.mark.integration)
+            if not support.available():
+                item.add_marker(pytest.mark.skip("PULSAR_SERVICE_URL and PULSAR_ADMIN_URL are not set"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(
+    api_client: client.ApiClient,
+    definitions: client.ApiextensionsV1Api,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Place]:
+    async with open_place(api_client, tmp_path_factory.mktemp("operators")) as place:
+        yield place
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def proxy() -> AsyncIterator[AdminProxy]:
+    """Faults between the operator and Pulsar's admin API."""
+    async with AdminProxy(support.credentials()) as proxy:
+        yield proxy
+
+
 @pytest.fixture(scope="session")
-def installed() -> Iterator[None]:
-    """The CRDs of the working tree; removed again if they were not there."""
-    names = [kind.crd_name for kind in KINDS]
-    # Those of an earlier run may still be going, and would take with them what this one makes.
-    _await_deletion(name for name in names if _is_going(name))
-    there = kubectl("get", "crd", "-o", "name")
-    kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin="---\n".join(render().values()))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{name}" for name in names))
-    yield
-    ours = [name for name in names if name not in there]
-    for name in ours:
-        kubectl("delete", "crd", name, "--wait=false")
-    _await_deletion(ours)
-
-
-def _is_going(name: str) -> bool:
-    template = "{.metadata.deletionTimestamp}"
-    return bool(kubectl("get", "crd", name, "--ignore-not-found", "-o", f"jsonpath={template}"))
-
-
-def _await_deletion(names: Iterable[str]) -> None:
-    for name in names:
-        kubectl("wait", "--for=delete", f"crd/{name}", "--timeout=180s")
-
-
-@pytest.fixture(scope="session")
-def operated(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
-    if "KUBECONFIG" not in os.environ or not real.available():
-        pytest.fail("run this with `python -m sandbox --name test exec -- pytest ...`")
+def operated(
+    definitions: client.ApiextensionsV1Api, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operated]:
+    """An operator that watches two namespaces of this run's own, with a PulsarConnection in each."""
     suffix = secrets.token_hex(4)
     log = tmp_path_factory.mktemp("operator") / "log"
     place = Operated(f"sub-{suffix}", f"sub-{suffix}-b", f"cluster-{suffix}", log)
@@ -99,7 +103,7 @@ def _connect(place: Operated, namespace: str) -> None:
     spec: dict[str, object] = {
         "serviceUrl": os.environ["PULSAR_SERVICE_URL"],
         "adminUrl": os.environ["PULSAR_ADMIN_URL"],
-        "pulsarNamespaces": [real.NAMESPACE],
+        "pulsarNamespaces": [support.NAMESPACE],
         "isDefault": True,
     }
     if "token" in data:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from millrace.core.conditions import (
     conditions,
     ready,
     transitions,
+    worth_saying,
 )
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -188,3 +190,42 @@ def test_a_risk_that_comes_is_a_warning_and_one_that_goes_is_told() -> None:
 def test_the_same_again_is_never_an_event(verdict: Verdict, risks: list[Risk] | None) -> None:
     before = made(verdict, risks=risks)
     assert transitions(before, made(verdict, before, LATER, risks=risks)) == ()
+
+
+# What is said while work is under way
+
+WORK = [Reason.CREATING, Reason.UPDATING, Reason.SWITCHING, Reason.SEALING, Reason.DELETING]
+FAILURES = [Reason.WAITING_FOR_PULSAR, Reason.UNAUTHORIZED, Reason.FOREIGN_OWNER, Reason.TOPIC_VANISHED]
+
+
+@pytest.mark.parametrize("doing", WORK)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failure_stands_while_it_is_tried_again(failure: Reason, doing: Reason) -> None:
+    assert not worth_saying(Verdict(doing, ""), failure, afresh=False)
+
+
+@pytest.mark.parametrize("doing", WORK)
+@pytest.mark.parametrize("said", [None, Reason.READY, *FAILURES, *WORK])
+def test_a_changed_spec_is_answered_at_once(said: Reason | None, doing: Reason) -> None:
+    assert worth_saying(Verdict(doing, ""), said, afresh=True)
+
+
+@pytest.mark.parametrize("doing", WORK)
+def test_an_object_that_is_resumed_no_longer_says_paused(doing: Reason) -> None:
+    assert worth_saying(Verdict(doing, ""), Reason.PAUSED, afresh=False)
+
+
+@pytest.mark.parametrize("doing", WORK)
+def test_nothing_is_said_twice(doing: Reason) -> None:
+    assert not worth_saying(Verdict(doing, ""), doing, afresh=False)
+
+
+def test_looking_at_what_is_ready_is_not_worth_a_word_but_working_on_it_is() -> None:
+    told = {doing for doing in WORK if worth_saying(Verdict(doing, ""), Reason.READY, afresh=False)}
+    assert told == {Reason.SWITCHING, Reason.SEALING, Reason.DELETING}
+
+
+def test_each_stage_of_a_switch_is_said() -> None:
+    stages = [Reason.UPDATING, Reason.SWITCHING, Reason.SEALING, Reason.SWITCHING]
+    for said, doing in pairwise(stages):
+        assert worth_saying(Verdict(doing, ""), said, afresh=False)

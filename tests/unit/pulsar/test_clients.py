@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from millrace.pulsar.clients import blocking, connect
+from millrace.pulsar.clients import _told, blocking, connect
 from millrace.pulsar.credentials import Credentials
 from tests.support.waiting import eventually
 
@@ -26,6 +26,22 @@ async def test_what_the_client_warns_of_reaches_logging(caplog: pytest.LogCaptur
     assert {record.name for record in caplog.records if "127.0.0.1:1" in record.message} == {
         "millrace.pulsar.client"
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("2026-11-18 13:27:01.123 WARN  [139] ClientConnection:512 | it broke", logging.WARNING),
+        ("2026-11-18 13:27:01.123 ERROR [139] ProducerImpl:774 | no such topic", logging.ERROR),
+        (
+            "2026-11-18 13:27:01.123 ERROR [139] ProducerImpl:774 | Failed to close producer: AlreadyClosed",
+            10,
+        ),
+        ("something else", logging.WARNING),
+    ],
+)
+def test_a_line_of_the_client_is_as_loud_as_it_matters(line: str, level: int) -> None:
+    assert _told(line)[0] == level
 
 
 def test_a_process_that_drops_its_client_exits_cleanly() -> None:

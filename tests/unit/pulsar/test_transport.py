@@ -85,6 +85,17 @@ async def test_a_definite_refusal_is_raised_at_once(status: int, kind: type[Puls
     assert len(seen) == 1
 
 
+async def test_only_a_topic_that_exists_counts_as_there_when_it_is_created() -> None:
+    topic = "persistent://public/default/orders"
+    handler, _ = answers(409, body='{"reason": "This topic already exists"}')
+    async with peer(handler) as url, admin_of(url) as admin:
+        assert not await admin.create_topic(topic, {})
+    handler, _ = answers(409, body='{"reason": "Topic is being deleted"}')
+    async with peer(handler) as url, admin_of(url) as admin:
+        with pytest.raises(Conflict, match="is being deleted"):
+            await admin.create_partitioned_topic(topic, 2, {})
+
+
 async def test_a_lasting_failure_ends_as_unavailable_within_the_deadline() -> None:
     handler, seen = answers(503)
     async with peer(handler) as url, admin_of(url, deadline=1.0) as admin:
@@ -94,6 +105,15 @@ async def test_a_lasting_failure_ends_as_unavailable_within_the_deadline() -> No
         assert asyncio.get_running_loop().time() - started < 1.5
     assert caught.value.retryable
     assert len(seen) > 1
+
+
+async def test_an_attempt_that_would_be_cut_off_at_once_is_not_begun_so_that_the_answer_is_told() -> None:
+    handler, seen = answers(429, headers={"Retry-After": "2"})
+    async with peer(handler) as url, admin_of(url, deadline=2.05) as admin:
+        with pytest.raises(Unavailable, match=r"answered 429.*tried 1 times") as caught:
+            await admin.clusters()
+    assert caught.value.retry_after == 2.0
+    assert len(seen) == 1
 
 
 async def test_retry_after_is_waited_for_when_it_fits_the_deadline() -> None:
