@@ -97,7 +97,9 @@ sandbox-env: setup ## shell assignments to use it from outside: eval "$(make -s 
 bench: setup ## measurements, one JSON line each
 	$(SANDBOX_CLI) --name $(SANDBOX_NAME) up
 	@PYTHONPATH=dev $(BIN)/python -m bench routing
+	@PYTHONPATH=dev $(BIN)/python -m bench endpoint
 	@$(IN_SANDBOX) $(BIN)/python -m bench producer
+	@$(IN_SANDBOX) $(BIN)/python -m bench delivery
 	@$(IN_SANDBOX) $(BIN)/python -m bench reconciling
 
 clean: ## caches of this checkout (the sandbox's builds stay; docs/sandbox.md says where)
