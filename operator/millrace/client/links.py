@@ -43,6 +43,10 @@ async def open_producer(
                 client,
                 topic,
                 send_timeout_millis=0,  # a time-out would leave open whether the message is stored
+                # Without one the client, if it reconnects before its first answer, begins to count anew: the
+                # broker takes what it sends then for repetitions, and says that it has them (3.13). Not 0,
+                # which passes for none.
+                initial_sequence_id=1,
                 block_if_queue_full=False,
                 max_pending_messages=max_pending_messages + 1,  # never full: our own permits are fewer
                 batching_enabled=True,

@@ -14,8 +14,8 @@ repeat or reorder messages. The rules, all of them about that moment:
 - A send of a group whose older sends are unresolved waits behind them, whatever the pointer says.
 - A client that reconnects repeats what was in flight, and the broker recognises what it has stored already.
   Then it does not say where: such a send is *located* by reading the partition. Until it is found, a recovery
-  must not begin behind it, so what is acknowledged meanwhile does not move the link's mark. And it is found
-  before it counts as stored: a broker that unloads a topic again and again has been seen to be mistaken.
+  must not begin behind it, so what is acknowledged meanwhile does not move the link's mark. And only what was
+  found counts as stored: a client that counts wrongly makes the broker take new messages for old ones.
 
 Other partitions of a topic stay open while one is closed, and sends to them go on.
 The same code runs under the asyncio producer and in the seeded simulation

@@ -19,6 +19,8 @@ from tests.support.waiting import eventually
 
 OPERATOR = Path(__file__).parents[3] / "operator"
 PAUSE = 0.03
+PATIENCE = 120.0
+"""Seconds: a native client that loses an answer while it connects tries again after half a minute."""
 
 
 class Writer:
@@ -29,6 +31,7 @@ class Writer:
         self.groups = groups
         self.sent: dict[tuple[str, int], asyncio.Future[Position]] = {}
         self.newest: Position | None = None
+        self.failure: BaseException | None = None
         self.stopping = False
 
     async def run(self) -> None:
@@ -43,12 +46,13 @@ class Writer:
         await self.producer.flush()
 
     def positions(self) -> dict[tuple[str, int], Position]:
-        return {key: future.result() for key, future in self.sent.items()}
+        """Of everything that was acknowledged; while nothing has failed, of everything that was sent."""
+        return {key: f.result() for key, f in self.sent.items() if f.done() and f.exception() is None}
 
     async def reaches(self, storage_topic: int) -> None:
         await eventually(
-            lambda: self.newest is not None and self.newest.storage_topic >= storage_topic,
-            timeout=60,
+            lambda: self._works() and self.newest is not None and self.newest.storage_topic >= storage_topic,
+            timeout=PATIENCE,
             describe=lambda: f"the newest message is at {self.newest}",
         )
 
@@ -56,12 +60,22 @@ class Writer:
         """Wait until everything is acknowledged that was sent so far, and some more was."""
         so_far = list(self.sent.values())
         await eventually(
-            lambda: len(self.sent) > len(so_far) and all(future.done() for future in so_far), timeout=60
+            lambda: self._works() and len(self.sent) > len(so_far) and all(f.done() for f in so_far),
+            timeout=PATIENCE,
         )
 
+    def _works(self) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        return True
+
     def _acknowledged(self, future: asyncio.Future[Position]) -> None:
-        if not future.cancelled() and future.exception() is None:
+        if future.cancelled():
+            return
+        if (failure := future.exception()) is None:
             self.newest = future.result()
+        elif self.failure is None:
+            self.failure = failure
 
 
 @asynccontextmanager
@@ -79,7 +93,7 @@ async def writers(
         yield made
         for writer in made:
             writer.stopping = True
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*running)
     finally:
         for task in running:

@@ -96,6 +96,7 @@ async def test_what_the_broker_has_stored_and_not_answered_gets_its_true_positio
         await writer.proceeds()
     stored = {message.payload: message.position for message in await composite.everything()}
     assert {f"{group} {number}".encode(): at for (group, number), at in writer.positions().items()} == stored
+    assert len(stored) == len(writer.sent)
 
 
 # Order
@@ -221,6 +222,29 @@ async def test_a_producer_that_is_killed_during_a_switch_leaves_no_disorder(crea
         assert number in stored[group]
     for group, found in stored.items():
         assert found == list(range(len(found))), f"{group} is stored as {found}"
+
+
+async def test_a_reconnect_before_the_first_answer_loses_nothing(
+    create: Create, connection: Connection
+) -> None:
+    """Left to itself the native client would number anew, and be told that it repeats itself."""
+    composite = await create(2)
+
+    async def all_are_connected() -> bool:
+        return bool(await composite.publishers() == 2)
+
+    futures: dict[bytes, asyncio.Future[Position]] = {}
+    async with await Producer.open(connection, composite.name, batch_delay=1.5) as producer:
+        for rounds in (range(1), range(1, 150), range(150, 300)):
+            for text in (f"{group} {number}" for number in rounds for group in GROUPS):
+                futures[text.encode()] = producer.send_nowait(text.split()[0], text.encode())
+            await eventually(all_are_connected)
+            if 0 in rounds:
+                await composite.unload()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*futures.values())
+    stored = {message.payload: message.position for message in await composite.everything()}
+    assert stored == {payload: future.result() for payload, future in futures.items()}
 
 
 @pytest.mark.full
