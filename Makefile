@@ -32,7 +32,7 @@ $(VENV)/.complete: dev/locks/all.txt
 	@chmod 0755 $(BIN)/millrace
 	@touch $@
 
-demo: setup ## the whole thing at work: a topic grows from 2 to 12 partitions under load
+demo: setup ## the whole thing at work: a topic grows under load, and is delivered to an HTTP endpoint
 	$(SANDBOX_CLI) --name $(SANDBOX_NAME) up
 	$(IN_SANDBOX) $(BIN)/python -m demo
 

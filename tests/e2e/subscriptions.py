@@ -21,6 +21,8 @@ NAME = "to-shop"
 TOPIC = "orders"
 PULSAR_NAMESPACE = "public/default"
 HARD_FAILURE = 422
+WINDOW = 8 * 64
+"""What one shard may have delivered and not acknowledged: a few rounds of what it sends at a time."""
 TIMEOUT = "3s"
 """A successor waits for requests of the owner before, so the tests wait for it too."""
 

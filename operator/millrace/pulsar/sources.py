@@ -2,7 +2,9 @@
 
 **How messages come.** One asynchronous receive stands; its answer wakes the event loop, which then takes what
 else the client holds already. So an idle partition costs nothing, a busy one wakes the loop once for many
-messages, no thread is needed, and a message never waits for company.
+messages, no thread is needed, and a message never waits for company. One thing is to be minded: the client
+looks for a standing receive, and queues the message if there is none, in two steps. A receive that comes
+between them gets the message after that one. So what a standing receive brought is compared with the next.
 
 **After a reconnect** the client sends everything that is not acknowledged again. The shard has those messages
 already: they are recognised by their positions and left out; one that was acknowledged before is acknowledged
@@ -226,10 +228,16 @@ class Source:
         messages: list[Received] = []
         count, empty = 0, False
         try:
-            if self._first is not None:
-                raw, self._first = self._first, None
-                self._append(messages, raw)
             receive = self._native.receive
+            if self._first is not None:
+                first, self._first = self._first, None
+                try:
+                    second = receive(0)
+                except pulsar.PulsarException:
+                    self._append(messages, first)
+                    raise
+                for raw in in_order(first, second):
+                    self._append(messages, raw)
             while count < TURN:
                 self._append(messages, receive(0))  # only what the client holds already
                 count += 1
@@ -309,6 +317,17 @@ class Source:
             self._looking.cancel()
         self._first = None
         self.lost.set()
+
+
+def in_order(first: Any, second: Any) -> tuple[Any, Any]:
+    """Two native messages of one partition, the older one first."""
+    if _key(second.message_id()) < _key(first.message_id()):
+        return second, first
+    return first, second
+
+
+def _key(message_id: Any) -> tuple[int, int, int]:
+    return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
 
 
 def _ignore(_: Any) -> None:

@@ -133,6 +133,9 @@ class LeaseClaims:
                 try:
                     claim = await self._try(shard)
                 except LeaseError as error:
+                    if not error.conflict:
+                        # That a Lease did not change while nobody could write it says nothing of its holder.
+                        self._seen.pop(shard, None)
                     if not error.conflict and str(error) != told:
                         told = str(error)
                         LOGGER.warning("no shard can be claimed now: %s", error)
