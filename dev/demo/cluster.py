@@ -84,3 +84,19 @@ async def wait_until_ready(
                 f"{namespace}/{name} was not Ready after {seconds:.0f} s ({what_it_waits_for(found)})"
             )
         await asyncio.sleep(0.3)
+
+
+async def delete_with_data(kind: str, name: str, namespace: str, seconds: float = 60.0) -> None:
+    """Delete an object of ours with what it has in Pulsar, paused or not.
+
+    An object that goes before the operator has seen the new policy goes by the old one: its finalizer tells.
+    """
+    where = (f"{kind}.millrace.dev", name, "--namespace", namespace)
+    patch = '{"spec":{"deletionPolicy":"Delete"},"metadata":{"annotations":{"millrace.dev/paused":null}}}'
+    await kubectl("patch", *where, "--type", "merge", "-p", patch)
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not (await kubectl("get", *where, "-o", "jsonpath={.metadata.finalizers}")).strip():
+        if asyncio.get_running_loop().time() > deadline:
+            raise DemoError(f"{namespace}/{name}: the operator did not take note of deletionPolicy Delete")
+        await asyncio.sleep(0.2)
+    await kubectl("delete", *where, "--timeout=120s")

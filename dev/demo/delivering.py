@@ -101,7 +101,5 @@ async def remove(namespace: str, endpoint: Endpoint) -> None:
     if (
         await cluster.kubectl("get", kind, SUBSCRIPTION, "-n", namespace, "-o", "name", "--ignore-not-found")
     ).strip():
-        patch = '{"spec":{"deletionPolicy":"Delete"}}'
-        await cluster.kubectl("patch", kind, SUBSCRIPTION, "-n", namespace, "--type", "merge", "-p", patch)
-        await cluster.kubectl("delete", kind, SUBSCRIPTION, "-n", namespace, "--timeout=120s")
+        await cluster.delete_with_data("subscription", SUBSCRIPTION, namespace)
     await endpoint.remove()

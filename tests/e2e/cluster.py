@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from demo.cluster import is_ready, kubectl, what_it_waits_for
+from demo.cluster import delete_with_data, is_ready, kubectl, what_it_waits_for
 from millrace.pulsar.admin import Admin
 from tests.support import pulsar as support
 from tests.support.waiting import eventually
@@ -86,13 +86,10 @@ async def create_connected_namespace(name: str) -> None:
 
 async def remove_namespace_with_data(name: str) -> None:
     """Ask for the data to go as well, then delete the namespace and see it go."""
-    patch = '{"spec":{"deletionPolicy":"Delete"},"metadata":{"annotations":{"millrace.dev/paused":null}}}'
-    for kind in ("msub", "ct"):  # in this order: cursors are on the topics
-        existing = (await kubectl("get", kind, "-n", name, "-o", "name", "--ignore-not-found")).split()
-        for found in existing:
-            await kubectl("patch", found, "-n", name, "--type", "merge", "-p", patch)
-        if existing:
-            await kubectl("delete", *existing, "-n", name, "--timeout=120s")
+    for kind in ("subscription", "compositetopic"):  # in this order: cursors are on the topics
+        names = "jsonpath={.items[*].metadata.name}"
+        for found in (await kubectl("get", f"{kind}.millrace.dev", "-n", name, "-o", names)).split():
+            await delete_with_data(kind, found, name)
     await kubectl("delete", "namespace", name, "--timeout=120s")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from demo.cluster import DemoError
+from demo.cluster import DemoError, delete_with_data
 from demo.endpoint import Deliveries
 from millrace.client import Connection, Producer
 from millrace.core.promise import PromiseChecker
@@ -27,19 +27,13 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
-async def remove(name: str, namespace: str) -> None:
-    patch = '{"spec":{"deletionPolicy":"Delete"}}'
-    await cluster.kubectl("patch", "msub", name, "-n", namespace, "--type", "merge", "-p", patch)
-    await cluster.kubectl("delete", "msub", name, "-n", namespace, "--timeout=60s")
-
-
 async def test_an_unknown_topic_is_told_and_waited_for(shop: Shop) -> None:
     manifest = subscription(shop.namespace, "early", url=shop.endpoint.url, topicRef={"name": "later"})
     await cluster.apply(manifest)
     await cluster.condition("early", shop.namespace, "Stalled", "TopicNotFound", kind="msub")
     await cluster.apply(cluster.composite_topic("later", shop.namespace, 2))
     await cluster.ready("early", shop.namespace, seconds=120, kind="msub")
-    await remove("early", shop.namespace)
+    await delete_with_data("subscription", "early", shop.namespace)
 
 
 async def test_a_missing_secret_is_named_and_waited_for(shop: Shop) -> None:
@@ -59,7 +53,7 @@ async def test_a_missing_secret_is_named_and_waited_for(shop: Shop) -> None:
         }
     )
     await cluster.ready("keyed", shop.namespace, seconds=120, kind="msub")
-    await remove("keyed", shop.namespace)
+    await delete_with_data("subscription", "keyed", shop.namespace)
 
 
 @pytest.mark.parametrize("url", ["ftp://shop/orders", "shop:8080", "http://user:secret@shop/", "http://"])
