@@ -22,6 +22,7 @@ from millrace.core.positions import EMPTY, EntryId, Position
 from millrace.pulsar.clients import blocking
 from millrace.pulsar.errors import from_client
 from millrace.pulsar.messageids import has_passed, whole_entry
+from millrace.pulsar.receiving import Receiving
 
 LOGGER = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ class PartitionReader:
         self.topic = topic
         self._start = start
         self._reader: pulsar.Reader | None = None
-        self._next: asyncio.Future[Any] | None = None
+        self._receiving: Receiving | None = None
+        self._next: asyncio.Future[list[Any]] | None = None
         self._last: pulsar.MessageId | None = None
 
     async def open(self, *, latest: bool = False) -> None:
@@ -89,10 +91,14 @@ class PartitionReader:
             )
         except pulsar.PulsarException as error:
             raise from_client(error, f"read {self.topic}") from error
+        native: Any = self._reader
+        self._receiving = Receiving(native._reader.read_next, PULL)
 
     async def close(self) -> None:
         """Disconnect."""
         reader, self._reader = self._reader, None
+        if self._receiving is not None:
+            self._receiving.close()
         if reader is not None:
             with contextlib.suppress(pulsar.PulsarException, ValueError):  # closed already, with its client
                 await blocking(reader.close)
@@ -109,13 +115,9 @@ class PartitionReader:
         """Wait for messages; at least one, unless all that came were before the start."""
         assert self._reader is not None, "open it first"
         if self._next is None:
-            self._next = self._read_next(self._reader)
-        first = await asyncio.shield(self._next)
+            self._next = self._read_next()
+        raw = await asyncio.shield(self._next)
         self._next = None
-        raw = [first]
-        with contextlib.suppress(pulsar.Timeout):
-            while len(raw) < PULL:
-                raw.append(self._reader._reader.read_next(0))  # only what the client holds already
         return [message for message in map(self._take, raw) if message is not None]
 
     async def is_silent(self) -> bool:
@@ -128,25 +130,20 @@ class PartitionReader:
         except pulsar.PulsarException:
             return False
 
-    def _read_next(self, reader: pulsar.Reader) -> asyncio.Future[Any]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+    def _read_next(self) -> asyncio.Future[list[Any]]:
+        assert self._receiving is not None, "open it first"
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
 
-        def settle(result: Any, message: Any) -> None:
+        def came(messages: list[Any], error: pulsar.PulsarException | None) -> None:
             if future.done():
                 return
-            if result == pulsar._pulsar.Result.Ok:
-                future.set_result(message)
+            if error is None:
+                future.set_result(messages)
             else:
-                error = pulsar.PulsarException(str(result))
                 future.set_exception(from_client(error, f"read {self.topic}"))
                 future.exception()  # nobody may be waiting any more
 
-        def answered(result: Any, message: Any) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-                loop.call_soon_threadsafe(settle, result, message)
-
-        reader._reader.read_next_async(answered)
+        self._receiving.ask(came)
         return future
 
     def _take(self, raw: Any) -> Message | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import _pulsar
@@ -28,6 +27,7 @@ from millrace.client.partitions import PULL, SILENCE, Message, PartitionReader
 from millrace.core.positions import EntryId, Position
 from millrace.pulsar.clients import blocking
 from millrace.pulsar.errors import from_client
+from millrace.pulsar.receiving import Receiving
 
 LOGGER = logging.getLogger(__name__)
 
@@ -36,17 +36,10 @@ PROBE = 1.0
 
 
 class _AsReader:
-    """A native consumer with the calls of a native reader, so that both are pulled from in the same way."""
+    """A native consumer with the calls of a native reader, so that both are closed in the same way."""
 
     def __init__(self, native: pulsar.Consumer) -> None:
         self.native = native
-        self._reader = self
-
-    def read_next(self, timeout_millis: int) -> Any:
-        return self.native._consumer.receive(timeout_millis)
-
-    def read_next_async(self, answered: Callable[[Any, Any], None]) -> None:
-        self.native._consumer.receive_async(answered)
 
     def is_connected(self) -> bool:
         return bool(self.native._consumer.is_connected())
@@ -88,8 +81,9 @@ class PartitionSubscription(PartitionReader):
         except pulsar.PulsarException as error:
             raise from_client(error, f"subscribe to {self.topic} as {self._name!r}") from error
         self._as_reader = self._reader = _AsReader(native)
+        self._receiving = Receiving(native._consumer.receive, PULL)
         self._quiet_since = asyncio.get_running_loop().time()
-        self._next = self._read_next(self._as_reader)
+        self._next = self._read_next()
 
     async def ack(self, position: Position) -> None:
         """Acknowledge one message; done when the client has taken the acknowledgement over."""

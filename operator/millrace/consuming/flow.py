@@ -7,12 +7,14 @@ that is not settled, and no further (invariant 6 of `core.shards`); copies are a
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Concatenate, ParamSpec
 
 from millrace.consuming.forgetting import Forgetting, Progress, is_settled
 from millrace.consuming.settings import Deliverer, Parcel, Settings
@@ -32,8 +34,24 @@ from millrace.pulsar.statetables import StateTable
 
 LOGGER = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+
 HOLD = 0.05
 """Seconds until deliveries that may not begin now are looked at again, at the latest."""
+
+
+def _or_end(event: Callable[Concatenate[Flow, P], None]) -> Callable[Concatenate[Flow, P], None]:
+    """A bug ends the term: half of an event's effects is worse than beginning again."""
+
+    @functools.wraps(event)
+    def guarded(flow: Flow, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            event(flow, *args, **kwargs)
+        except Exception as error:
+            LOGGER.exception("an event could not be dealt with")
+            flow._fail(f"{type(error).__name__}: {error}")
+
+    return guarded
 
 
 class MainLane:
@@ -149,6 +167,7 @@ class Flow:
         self._retry_lanes[lane.source.partition] = lane
         lane.source.resume()
 
+    @_or_end
     def forget_recovered(self, *, disturbed: bool) -> None:
         """Remove the records of groups of which nothing can come again. To be called now and then."""
 
@@ -183,6 +202,7 @@ class Flow:
 
     # What the sources bring
 
+    @_or_end
     def take_main(self, lane: MainLane, messages: list[Received]) -> None:
         """New messages of the main topic."""
         core, wants, order = self.core, self._settings.wants, lane.order
@@ -201,6 +221,7 @@ class Flow:
                 each.source.pause()
         self._carry_out()
 
+    @_or_end
     def take_copies(self, lane: RetryLane, messages: list[Received]) -> None:
         """New copies from the retry queue."""
         now, source = self._loop.time(), lane.source
@@ -277,6 +298,7 @@ class Flow:
         if self._waking is None:
             self._waking = self._loop.call_later(seconds, self._wake)
 
+    @_or_end
     def _wake(self) -> None:
         self._waking = None
         self._send()
@@ -348,6 +370,7 @@ class Flow:
 
     # What became of it
 
+    @_or_end
     def _answered(self, parcel: Parcel, outcome: Outcome) -> None:
         self._sent -= 1
         now = self._loop.time()
@@ -367,10 +390,12 @@ class Flow:
             self.core.permit(throttle.limit)
         self._carry_out()
 
+    @_or_end
     def _persisted(self, group: Group[Received], lane: Lane) -> None:
         self.core.persisted(group, lane, self._loop.time())
         self._carry_out()
 
+    @_or_end
     def _produced(
         self, queue: Queue, parcel: Parcel, lane: Lane, bare: bool, position: Position | None
     ) -> None:
@@ -400,6 +425,7 @@ class Flow:
         self._timer_due = due
         self._timer = self._loop.call_at(due, self._time_passed)
 
+    @_or_end
     def _time_passed(self) -> None:
         self._timer = None
         self.core.time_passed(self._loop.time())

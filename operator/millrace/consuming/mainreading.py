@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -108,7 +108,8 @@ class MainReading:
             await asyncio.sleep(LOOK)
         noted = asyncio.get_running_loop().create_future()
         name = f"{FINISHED}{stream.storage_topic}:{stream.partition}"
-        self._table.note(name, b"{}", partial(noted.set_result, None))
+        end = str(self._reading.end_of(stream)).encode()
+        self._table.note(name, end, partial(noted.set_result, None))
         await noted
         self._flow.remove_main(lane)
         del self.lanes[stream]
@@ -116,11 +117,23 @@ class MainReading:
         await self.apply(self._reading.finished(stream))
 
 
-def finished_streams(table: StateTable) -> set[Stream]:
-    """What was noted as finished."""
-    streams: set[Stream] = set()
-    for name in table.notes:
+def noted_streams(table: StateTable) -> dict[Stream, str]:
+    """What was noted as finished, and with which sealed end."""
+    streams: dict[Stream, str] = {}
+    for name, end in table.notes.items():
         if name.startswith(FINISHED):
             _, storage_topic, partition = name.split(":")
-            streams.add(Stream(int(storage_topic), int(partition)))
+            streams[Stream(int(storage_topic), int(partition))] = end.decode()
     return streams
+
+
+def finished_streams(noted: Mapping[Stream, str], descriptor: Descriptor) -> set[Stream]:
+    """Those that are the same partitions: of a topic that was deleted and made anew, nothing is finished."""
+    finished: set[Stream] = set()
+    for stream, end in noted.items():
+        if stream.storage_topic >= len(descriptor.storage_topics):
+            continue
+        sealed = descriptor.storage_topics[stream.storage_topic].sealed
+        if sealed is not None and stream.partition < len(sealed) and str(sealed[stream.partition]) == end:
+            finished.add(stream)
+    return finished

@@ -13,6 +13,7 @@ the next owner, which may be this process in its next term.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -25,7 +26,7 @@ import pulsar
 from millrace.consuming import rebuilding
 from millrace.consuming.flow import Flow, MainLane, RetryLane
 from millrace.consuming.forgetting import LOOK_SECONDS
-from millrace.consuming.mainreading import LOOK, MainReading, finished_streams
+from millrace.consuming.mainreading import LOOK, MainReading, finished_streams, noted_streams
 from millrace.consuming.settings import Deliverer, Settings
 from millrace.core.descriptor import Descriptor
 from millrace.core.groupstate import Queue
@@ -226,10 +227,15 @@ class Term:
                 await open_(effect)
 
     async def _read_main(self, follower: DescriptorFollower, flow: Flow, table: StateTable) -> None:
-        finished = finished_streams(table)
-        newest = max((stream.storage_topic for stream in finished), default=-1)
-        # A follower may begin with an older descriptor than the one by which the notes were made.
-        descriptor = await follower.wait_for(lambda known: known.produce_pointer > newest)
+        noted = noted_streams(table)
+        newest = max((stream.storage_topic for stream in noted), default=-1)
+        descriptor = self._known(follower)
+        if newest < len(descriptor.storage_topics):
+            # A follower may begin with an older descriptor than the one by which the notes were made; but a
+            # topic that was made anew may never come so far.
+            with contextlib.suppress(TimeoutError):
+                descriptor = await follower.wait_for(lambda known: known.produce_pointer > newest, 10.0)
+        finished = finished_streams(noted, descriptor)
         reading = ShardReading(descriptor, self._settings.shard, self._settings.shard_count)
         main = self._main = MainReading(self, reading, flow, table, finished)
         await main.apply(reading.begin())

@@ -1,10 +1,8 @@
 """One partition as a shard reads it: an Exclusive durable subscription, built for speed.
 
-**How messages come.** One asynchronous receive stands; its answer wakes the event loop, which then takes what
-else the client holds already. So an idle partition costs nothing, a busy one wakes the loop once for many
-messages, no thread is needed, and a message never waits for company. One thing is to be minded: the client
-looks for a standing receive, and queues the message if there is none, in two steps. A receive that comes
-between them gets the message after that one. So what a standing receive brought is compared with the next.
+**How messages come.** A thread blocks in the client's receive and takes along what the client holds already
+(`receiving` says why not otherwise). So the loop is woken once for many messages, and a message never waits
+for company.
 
 **After a reconnect** the client sends everything that is not acknowledged again. The shard has those messages
 already: they are recognised by their positions and left out; one that was acknowledged before is acknowledged
@@ -28,7 +26,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import _pulsar
 import pulsar
 
 from millrace.core.positions import EMPTY, EntryId, Position
@@ -37,10 +34,9 @@ from millrace.pulsar.clients import blocking, blocking_whole
 from millrace.pulsar.errors import PulsarError, from_client
 from millrace.pulsar.fetching import Fetcher, Fields, fields_of
 from millrace.pulsar.messageids import has_passed
+from millrace.pulsar.receiving import Receiving
 
 LOGGER = logging.getLogger(__name__)
-
-OK = int(_pulsar.Result.Ok)
 
 TURN = 256
 """Messages handed over at once, at most: then others have their turn in the event loop."""
@@ -113,10 +109,10 @@ class Source:
         self._consumer: pulsar.Consumer | None = None
         self._acks = Acknowledgements(self._acknowledge)
         self._paused = True
+        self._receiving: Receiving | None = None
         self._asked = False
-        """A receive stands at the client, or its answer waits for its turn."""
-        self._first: Any = None
-        """A message that came while we were paused."""
+        self._waiting: list[Any] = []
+        """What came while we were paused."""
         self._newest = (-1, -1, -1)
         self._newest_id: Any = None
         self._end: EntryId | None = None
@@ -145,6 +141,7 @@ class Source:
         except pulsar.PulsarException as error:
             raise from_client(error, f"subscribe to {self.topic} as {self.subscription!r}") from error
         self._consumer, self._native = consumer, consumer._consumer
+        self._receiving = Receiving(self._native.receive, TURN)
         self._quiet_since = time.monotonic()
         self._looking = self._loop.call_later(LOOK, self._look)
 
@@ -168,9 +165,18 @@ class Source:
             return
         self._paused = False
         self._quiet_since = time.monotonic()  # while nobody listens, silence means nothing
-        if not self._asked:
-            self._asked = True
-            self._loop.call_soon(self._receive)
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._loop.call_soon(self._resume_with, waiting)
+        else:
+            self._ask()
+
+    def _resume_with(self, waiting: list[Any]) -> None:
+        if self._paused:  # again, before it came to this
+            self._waiting = waiting + self._waiting
+        elif not self.lost.is_set():
+            self._ask()
+            self._hand_over(waiting)
 
     def ack(self, message: Received) -> None:
         """Acknowledge: the broker gets it soon, with others. A second time does nothing."""
@@ -205,57 +211,34 @@ class Source:
 
     # A message's way in
 
-    def _arrived(self, result: Any, raw: Any) -> None:
-        """On the client's thread. An exception here would end the process."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-            self._loop.call_soon_threadsafe(self._answered, result, raw)
-
-    def _answered(self, result: Any, raw: Any) -> None:
+    def _came(self, raws: list[Any], error: pulsar.PulsarException | None) -> None:
+        """The client's messages, in order; while we are paused they wait here."""
+        self._asked = False
         if self.lost.is_set():
             return
-        if int(result) != OK:
-            error = getattr(pulsar, result.name, pulsar.PulsarException)(result.name)
+        if error is not None:
             self._end_with(from_client(error, f"read {self.topic}"))
-            return
-        self._first = raw
-        self._receive()
-
-    def _receive(self) -> None:
-        """Take what the client holds, hand it over, and see to it that we are called again."""
-        if self._paused or self.lost.is_set():
-            self._asked = False
-            return
-        messages: list[Received] = []
-        count, empty = 0, False
-        try:
-            receive = self._native.receive
-            if self._first is not None:
-                first, self._first = self._first, None
-                try:
-                    second = receive(0)
-                except pulsar.PulsarException:
-                    self._append(messages, first)
-                    raise
-                for raw in in_order(first, second):
-                    self._append(messages, raw)
-            while count < TURN:
-                self._append(messages, receive(0))  # only what the client holds already
-                count += 1
-        except pulsar.Timeout:
-            empty = True
-        except pulsar.PulsarException as error:
-            self._end_with(from_client(error, f"read {self.topic}"))
-        if messages:
-            self._quiet_since = time.monotonic()
-            self._take(messages)
-            if self._end is not None and not self.drained.is_set() and has_passed(self._end, self._newest_id):
-                self.drained.set()
-        if self.lost.is_set():
-            return
-        if empty:
-            self._native.receive_async(self._arrived)
+        elif self._paused:
+            self._waiting = raws
         else:
-            self._loop.call_soon(self._receive)
+            self._ask()  # the thread takes the next ones while these are dealt with
+            self._hand_over(raws)
+
+    def _ask(self) -> None:
+        if not self._asked and self._receiving is not None:
+            self._asked = True
+            self._receiving.ask(self._came)
+
+    def _hand_over(self, raws: list[Any]) -> None:
+        messages: list[Received] = []
+        for raw in raws:
+            self._append(messages, raw)
+        if not messages:
+            return
+        self._quiet_since = time.monotonic()
+        self._take(messages)
+        if self._end is not None and not self.drained.is_set() and has_passed(self._end, self._newest_id):
+            self.drained.set()
 
     def _append(self, messages: list[Received], raw: Any) -> None:
         message_id = raw.message_id()
@@ -315,19 +298,10 @@ class Source:
             LOGGER.warning("%s", reason)
         if self._looking is not None:
             self._looking.cancel()
-        self._first = None
+        self._waiting = []
+        if self._receiving is not None:
+            self._receiving.close()
         self.lost.set()
-
-
-def in_order(first: Any, second: Any) -> tuple[Any, Any]:
-    """Two native messages of one partition, the older one first."""
-    if _key(second.message_id()) < _key(first.message_id()):
-        return second, first
-    return first, second
-
-
-def _key(message_id: Any) -> tuple[int, int, int]:
-    return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
 
 
 def _ignore(_: Any) -> None:
