@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Concatenate, ParamSpec
 
-from millrace.consuming.forgetting import Forgetting, Progress, is_settled
+from millrace.consuming.forgetting import Forgetting, is_settled
+from millrace.consuming.lanes import MainLane, RetryLane
 from millrace.consuming.settings import Deliverer, Parcel, Settings
 from millrace.core import parkedcopies
 from millrace.core.backoff import delay
@@ -29,7 +30,7 @@ from millrace.core.shards import Shard
 from millrace.core.throttling import Throttle
 from millrace.pulsar.errors import PulsarError
 from millrace.pulsar.parkedqueues import ParkedQueue
-from millrace.pulsar.sources import Received, Source
+from millrace.pulsar.sources import Received
 from millrace.pulsar.statetables import StateTable
 
 LOGGER = logging.getLogger(__name__)
@@ -52,29 +53,6 @@ def _or_end(event: Callable[Concatenate[Flow, P], None]) -> Callable[Concatenate
             flow._fail(f"{type(error).__name__}: {error}")
 
     return guarded
-
-
-class MainLane:
-    """One partition of the main topic: what of it is not acknowledged, in order."""
-
-    __slots__ = ("acked", "order", "source")
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.order: deque[Parcel] = deque()
-        self.acked: Position | None = None
-        """Everything up to here is acknowledged; None: nothing was, by this owner."""
-
-
-class RetryLane:
-    """One partition of the retry queue."""
-
-    __slots__ = ("entries", "progress", "source")
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.progress = Progress()
-        self.entries: dict[Position, list[Position | bool]] = {}
 
 
 class Flow:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from millrace.consuming.flow import Flow, MainLane
+from millrace.consuming.flow import Flow
+from millrace.consuming.lanes import MainLane
 from millrace.core.descriptor import Descriptor
 from millrace.core.reading import Effect, Open, Stream
 from millrace.core.routing import Routing

@@ -24,8 +24,9 @@ from typing import Any
 import pulsar
 
 from millrace.consuming import rebuilding
-from millrace.consuming.flow import Flow, MainLane, RetryLane
+from millrace.consuming.flow import Flow
 from millrace.consuming.forgetting import LOOK_SECONDS
+from millrace.consuming.lanes import MainLane, RetryLane
 from millrace.consuming.mainreading import LOOK, MainReading, finished_streams, noted_streams
 from millrace.consuming.settings import Deliverer, Settings
 from millrace.core.descriptor import Descriptor
