@@ -35,10 +35,14 @@ def test_every_python_block_is_python(document: Path) -> None:
 
 
 def test_the_readme_shows_the_example_as_it_is() -> None:
-    first, grown = (yaml.safe_load(block) for block in blocks(REPOSITORY / "README.md", "yaml"))
+    first, grown, subscription = map(yaml.safe_load, blocks(REPOSITORY / "README.md", "yaml"))
     assert first == yaml.safe_load((REPOSITORY / "examples" / "composite-topic.yaml").read_text())
     example = yaml.safe_load((REPOSITORY / "examples" / "composite-topic-grown.yaml").read_text())
     assert grown.items() <= example["spec"].items()
+    delivered = yaml.safe_load((REPOSITORY / "examples" / "subscription.yaml").read_text())
+    assert subscription["metadata"] == delivered["metadata"]
+    assert {**delivered["spec"], **subscription["spec"]}.keys() == delivered["spec"].keys()
+    assert subscription["spec"]["delivery"].items() <= delivered["spec"]["delivery"].items()
 
 
 def test_every_dependency_has_a_reason() -> None:
