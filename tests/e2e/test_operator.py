@@ -12,8 +12,7 @@ import pytest
 
 from demo.cluster import DemoError
 from tests.e2e import cluster
-from tests.e2e.cluster import RELEASE, RELEASE_NAMESPACE, Manifest
-from tests.e2e.test_switch_under_load import sandbox
+from tests.e2e.cluster import RELEASE, RELEASE_NAMESPACE, Manifest, sandbox
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.e2e

@@ -29,7 +29,7 @@ from tests.support import pulsar as support
 from tests.support.waiting import eventually
 
 Manifest = dict[str, Any]
-CONNECTION, TOPIC = KINDS
+CONNECTION, TOPIC, *_ = KINDS
 DEADLINE = 120.0
 EVERY = 0.25
 
