@@ -49,11 +49,19 @@ async def scan(
     client: pulsar.Client, subscription: str, topics: Iterable[tuple[Queue, str, int, int]]
 ) -> list[Found]:
     """Every copy in these partitions (queue, topic, storage topic, partition) that nobody acknowledged."""
+    # All at once: an empty partition costs a moment of silence.
+    found = await asyncio.gather(*(_scan_partition(client, subscription, each) for each in topics))
+    return [copy for copies in found for copy in copies]
+
+
+async def _scan_partition(
+    client: pulsar.Client, subscription: str, where: tuple[Queue, str, int, int]
+) -> list[Found]:
+    queue, topic, storage_topic, partition = where
     found: list[Found] = []
-    for queue, topic, storage_topic, partition in topics:
-        async for message in _unacknowledged(client, subscription, topic, storage_topic, partition):
-            copy = parkedcopies.parse(message.properties)
-            found.append(Found(queue, message.group, copy.main, message.position))
+    async for message in _unacknowledged(client, subscription, topic, storage_topic, partition):
+        copy = parkedcopies.parse(message.properties)
+        found.append(Found(queue, message.group, copy.main, message.position))
     return found
 
 
