@@ -1,10 +1,10 @@
 """Receiving from one native consumer or reader, in the order of its partition: a thread that blocks.
 
 The native client has an asynchronous receive, and it is not used. As its source reads, the client lets go of
-its lock between looking for a receive that stands and queueing a message that has come: a receive made in that
-moment would get the *next* message, and the one before would come after it, or stay behind until something
-else comes. (Messages were missing twice with it; the moment itself was never caught.) A blocking receive takes
-from the queue and nothing else, so it is in order.
+its lock between looking for a receive that stands and queueing a message that has come: a receive made in
+that moment would get the *next* message, and the one before would come after it, or stay behind until
+something else comes. (Messages were missing twice with it; the moment itself was never caught.) A blocking
+receive takes from the queue and nothing else, so it is in order.
 
 One thread a partition, which sleeps while nothing comes. What the client holds already is taken along, so
 that the event loop is woken once for many messages.
