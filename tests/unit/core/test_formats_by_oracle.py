@@ -8,16 +8,15 @@ import time
 from typing import Any
 
 import pytest
+import standardwebhooks
+from cloudevents.core.bindings import http as bindings
+from cloudevents.core.formats import json as formats
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.core.cloudevents import DEFAULT_TYPE, OTHERS, Event, batch_body, binary_headers
 from millrace.core.positions import Position
 from millrace.core.webhooks import Signer
-
-standardwebhooks = pytest.importorskip("standardwebhooks", reason="`make setup` installs it")
-bindings = pytest.importorskip("cloudevents.core.bindings.http", reason="`make setup` installs it")
-formats = pytest.importorskip("cloudevents.core.formats.json", reason="`make setup` installs it")
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 extensions = st.dictionaries(
